@@ -89,8 +89,7 @@ impl<P: Platform> Freehold<P> {
             self.repair_cpu(cpu);
             for zone in self.zones.indexes() {
                 self.zones.cpu_zone(cpu, zone).queue.clear();
-                // Relaxed: there is no other thread, and so no section and no drain.
-                self.zones.cpu_zone(cpu, zone).counters.sections().store(0, Relaxed);
+                self.zones.forget_sections(cpu, zone);
             }
         }
         for zone in self.zones.indexes() {
@@ -101,7 +100,6 @@ impl<P: Platform> Freehold<P> {
             let mut census = Census::default();
             self.zones.count(zone, &mut census);
             self.zones.zone(zone).set_level(census.free.get());
-            self.zones.zone(zone).forget_drains();
             self.zones.pageblocks_of(zone).for_each(|pageblock| self.repair_queued(pageblock));
         }
     }
@@ -306,7 +304,7 @@ mod tests {
         assert_eq!(frames.validate().unwrap().allocated.get(), lost);
         let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
         assert_eq!(all.len() as u64, ALL - lost);
-        assert!(!frames.design().zones.zone(ZONE).may_be_cached(), "no drain goes on for ever");
+        assert!(frames.design().zones.is_quiet(), "no drain goes on for ever");
         all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
         frames.drain_all();
         assert_eq!(frames.validate().unwrap().allocated.get(), lost);
@@ -345,8 +343,8 @@ mod tests {
         // Another call has taken a pageblock out of the pool, and not marked it.
         assert!(design.zones.take_whole(ZONE, 1, MigrateType::Movable).is_some());
         // And a drain has come no further.
-        design.zones.zone(ZONE).note_cached();
-        design.zones.zone(ZONE).begin_drain();
+        design.zones.note_cached(1, ZONE);
+        core::mem::forget(design.zones.begin_drain(1, ZONE));
         copy(&frames, 5);
     }
 

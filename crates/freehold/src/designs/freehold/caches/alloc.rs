@@ -95,22 +95,16 @@ impl<P: Platform> Freehold<P> {
         let serving = || zones().filter(|&zone| self.zones.serves(zone, request));
         let take = || serving().find_map(|zone| self.alloc_in(context, zone, request));
         // First what can be had without waiting for a lock.
-        zones().for_each(|zone| self.drain_unused(context, zone));
+        zones().for_each(|zone| {
+            self.drain_cached(context, zone, false);
+        });
         if let Some(frame) = take() {
             return Ok(frame);
         }
         for look in 1_u32.. {
             let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
-            // A drain that another call has begun may never end.
-            let is_draining = |zone| self.zones.zone(zone).drains().is_none();
-            let drains_anew = helps && (!may_wait || zones().any(is_draining));
-            let drained = if drains_anew {
-                let drains = zones().map(|zone| self.drain_anew(context, zone, may_wait));
-                Some(drains.fold(0, u64::wrapping_add))
-            } else {
-                zones().for_each(|zone| self.drain_if_cached(context, zone, may_wait));
-                None
-            };
+            let drain = |zone| self.drain_cached(context, zone, may_wait);
+            let is_kept = zones().fold(false, |is_kept, zone| drain(zone) | is_kept);
             if helps {
                 zones().for_each(|zone| self.collect_marked(context, zone));
             }
@@ -119,7 +113,7 @@ impl<P: Platform> Freehold<P> {
             if let Some(frame) = take() {
                 return Ok(frame);
             }
-            if self.zones.is_short(&zones, request, drained) {
+            if self.zones.is_short(&zones, request, |cpu| is_kept && self.is_leased(cpu)) {
                 break;
             }
             if helps && !may_wait {
@@ -147,7 +141,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
-        let may_serve = self.zones.zone(zone).may_serve_from_caches(request);
+        let may_serve = self.zones.may_serve_from_cache(context.cpu_here(), zone, request);
         let guard = may_serve.then(|| self.lock_some(context, zone)).flatten();
         let frame = guard.and_then(|guard| {
             guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))

@@ -1,7 +1,6 @@
 //! Draining: caches release what they hold, for other CPUs, for large blocks, and when a CPU goes
 //! offline.
 
-use super::lock::LockedBy;
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
@@ -57,58 +56,27 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Drains those caches of a zone that no call uses at the moment, if any cache may hold frames.
-    /// That says nothing of the other caches.
-    pub(crate) fn drain_unused(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        if self.zones.zone(zone).may_be_cached() {
-            for cpu in 0..self.zones.cpu_count() {
-                if let Ok(guard) = self.lock_unless_used(context, cpu, zone) {
-                    guard.drain();
-                }
-            }
-        }
-    }
-
-    /// Drains the caches of a zone, if they may hold frames and no other drain is under way.
-    /// `may_wait` is as in `drain_begun`.
-    pub(crate) fn drain_if_cached(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
-        if self.zones.zone(zone).try_begin_drain() {
-            self.drain_begun(context, zone, may_wait);
-        }
-    }
-
-    /// Drains the caches of a zone in any case. Returns how often the zone had been marked as
-    /// cached before.
-    pub(crate) fn drain_anew(
+    /// Drains the caches of a zone that may hold free frames; the others are left alone. With
+    /// `may_wait`, waits for calls that use a cache: if drains passed over such caches instead, those
+    /// of several zones would pass over each other's for ever. Returns whether a lease has kept its
+    /// caches.
+    pub(crate) fn drain_cached(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         may_wait: bool,
-    ) -> u64 {
-        let notes = self.zones.zone(zone).begin_drain();
-        self.drain_begun(context, zone, may_wait);
-        notes
-    }
-
-    /// Drains the caches of a zone. With `may_wait`, waits for calls that use a cache: if drains
-    /// passed over such caches instead, drains of several zones would pass over each other's for
-    /// ever. Without it, passes over those caches, and marks the zone as cached again.
-    fn drain_begun(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
-        let mut is_passed_over = false;
-        for cpu in 0..self.zones.cpu_count() {
+    ) -> bool {
+        let mut is_kept = false;
+        for cpu in (0..self.zones.cpu_count()).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
             let guard = match may_wait {
-                true => self.lock(context, cpu, zone).ok_or(LockedBy::Lease),
-                false => self.lock_unless_used(context, cpu, zone),
+                true => self.lock(context, cpu, zone),
+                false => self.try_lock(context, cpu, zone),
             };
             match guard {
-                Ok(guard) => guard.drain(),
-                Err(LockedBy::Lease) => {}
-                Err(LockedBy::Call) => is_passed_over = true,
+                Some(guard) => guard.drain(),
+                None => is_kept |= may_wait,
             }
         }
-        if is_passed_over {
-            self.zones.zone(zone).mark_cached();
-        }
-        self.zones.zone(zone).end_drain();
+        is_kept
     }
 }

@@ -112,7 +112,8 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<Pfn> {
         let guard = self.guard_of(pin, per_cpu, cpu, per_cpu.best(&request));
         let frame = guard.take_block(&request).or_else(|| {
-            let may_serve = guard.zone().may_serve_from_caches(&request);
+            let zone = guard.zone_index;
+            let may_serve = self.zones.may_serve_from_cache(cpu, zone, &request);
             may_serve.then(|| guard.alloc(&request)).flatten()
         })?;
         guard.cache.note_alloc(request.order().frames().get());

@@ -4,7 +4,7 @@
 
 use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX};
 use super::lock::LockedCache;
-use crate::designs::freehold::pageblocks::remote::{Collected, RemoteQueue};
+use crate::designs::freehold::pageblocks::remote::Collected;
 use crate::designs::freehold::pageblocks::state::{Holder, State};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::platform::{Pin, Platform};
@@ -29,7 +29,7 @@ impl<P: Platform> LockedCache<'_, P> {
         self.pageblocks().mark_unmovable_for(pageblock, state.migratetype());
         // In this order: once the pageblock is no longer in its tree, other calls learn of its
         // frames by the mark.
-        zone.note_cached();
+        self.note_cached();
         self.zones().leave_orphans(pageblock, state);
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_refill(free);
@@ -92,7 +92,16 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Releases all pageblocks with free frames.
     #[inline(never)]
     pub(crate) fn drain(&self) {
-        self.collect_all_queued();
+        let Some(_section) = self.zones().begin_drain(self.cpu, self.zone_index) else { return };
+        // All stacks, whatever they seem to have: a CPU that pushes a pageblock too late for this
+        // look sees that the mark is gone, and sets it again.
+        (0..self.zones().stacks()).for_each(|stack| {
+            self.collect_stack(stack, |pageblock| {
+                if self.pageblocks().count_free(pageblock) > 0 {
+                    self.release(pageblock);
+                }
+            });
+        });
         while let Some(pageblock) = self.cache.any_listed() {
             self.cache.unlink(self.pageblocks(), pageblock);
             self.release(pageblock);
@@ -105,22 +114,14 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Collects from the pageblocks of the remote queue, if it seems to have any. Those with free
     /// frames become partial.
     pub(crate) fn collect_queued(&self) {
-        let queue = self.queue();
-        for stack in (0..self.zones().stacks()).filter(|&stack| queue.has_any(stack)) {
-            self.collect_stack(queue, stack);
+        for stack in (0..self.zones().stacks()).filter(|&stack| self.queue().has_any(stack)) {
+            self.collect_stack(stack, |pageblock| self.relink(pageblock));
         }
     }
 
-    /// The same for a call that has cleared the mark by which the zone is cached, and now ensures
-    /// that its caches hold nothing. A CPU that pushes a pageblock too late for this look sees that
-    /// the mark is gone, and sets it again.
-    pub(crate) fn collect_all_queued(&self) {
-        let queue = self.queue();
-        (0..self.zones().stacks()).for_each(|stack| self.collect_stack(queue, stack));
-    }
-
-    fn collect_stack(&self, queue: &RemoteQueue<P>, stack: usize) {
-        let mut next = queue.take(stack);
+    /// Collects from the pageblocks of a stack, and puts those that are still the cache's away.
+    fn collect_stack(&self, stack: usize, put: impl Fn(PageblockIndex)) {
+        let mut next = self.queue().take(stack);
         while let Some(pageblock) = next {
             let before;
             (before, next) = self.pageblocks().unqueue(pageblock);
@@ -135,7 +136,7 @@ impl<P: Platform> LockedCache<'_, P> {
             }
             // It is full now, as far as is known: this may be the last look.
             self.collect(pageblock);
-            self.relink(pageblock);
+            put(pageblock);
         }
     }
 
@@ -183,7 +184,7 @@ impl<P: Platform> LockedCache<'_, P> {
             _ => Fill::Sparse,
         };
         let migratetype = self.pageblocks().state(pageblock).migratetype();
-        self.zone().note_cached();
+        self.note_cached();
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
     }
 
@@ -214,7 +215,7 @@ impl<P: Platform> LockedCache<'_, P> {
             return self.release(pageblock);
         }
         let migratetype = self.pageblocks().state(pageblock).migratetype();
-        zone.note_cached();
+        self.note_cached();
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::NearlyFull);
         self.unlink_if_whole(pageblock);
     }

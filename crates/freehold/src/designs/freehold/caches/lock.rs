@@ -110,6 +110,12 @@ impl<'a, P: Platform> LockedCache<'a, P> {
         self.zones().zone(self.zone_index)
     }
 
+    /// Marks the cache, unless it is: it is about to acquire free frames. Comes before the step by
+    /// which it does; see [`sections`](crate::designs::freehold::zones::sections).
+    pub(crate) fn note_cached(&self) {
+        self.zones().note_cached(self.cpu, self.zone_index);
+    }
+
     /// The remote queue of the cache.
     pub(crate) fn queue(&self) -> &'a RemoteQueue<P> {
         &self.zones().cpu_zone(self.cpu, self.zone_index).queue
@@ -370,9 +376,6 @@ impl<P: Platform> Freehold<P> {
     /// Ends a lease that has the lock. Its word says so already, and the caller has been pinned
     /// since: calls wait for the lock now.
     pub(crate) fn end_lease(&self, per_cpu: &PerCpu<P>) {
-        // The lock last: a drain that sees the mark finds the lock taken and no lease, and waits
-        // for the lock.
-        self.zones.indexes().for_each(|zone| self.zones.zone(zone).mark_cached());
         per_cpu.unlock();
     }
 }

@@ -118,7 +118,7 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Marks a pageblock as active.
     fn mark_active(&self, pageblock: PageblockIndex) {
         if !self.pageblocks().state(pageblock).is_active() {
-            self.zone().note_cached();
+            self.note_cached();
             self.pageblocks().update(pageblock, State::activate);
         }
     }
@@ -188,10 +188,10 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// As `fresh_block`, but one of the pool. The zone can spare it.
     fn fresh_whole(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
-        // If the pool is empty, the zone is not marked as cached. In this order: once the pageblock
+        // If the pool is empty, the cache is not marked. In this order: once the pageblock
         // is no longer in the pool, other calls learn of its frames by the mark.
         self.zones().forest.next(self.zone().pool(), 0)?;
-        self.zone().note_cached();
+        self.note_cached();
         let pageblock = self.zones().take_whole(self.zone_index, self.cpu, migratetype)?;
         self.zone().sub_free(FRAMES);
         self.cache.note_refill(FRAMES);

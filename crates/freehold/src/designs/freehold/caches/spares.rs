@@ -111,7 +111,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if frames == 0 || !zone.may_cache(frames, request) {
             return;
         }
-        zone.note_cached();
+        self.note_cached();
         if !zone.try_cache(frames, request) {
             return;
         }
@@ -137,7 +137,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if self.cache.spare_count() > 0 {
             return self.release_whole(pageblock);
         }
-        self.zone().note_cached();
+        self.note_cached();
         self.pageblocks().mark_whole(pageblock, Holder::Cpu(self.cpu));
         self.cache.push_spare(pageblock);
     }
@@ -195,7 +195,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if count >= zone.spares_max().max(1) as usize {
             self.release_spares(count.div_ceil(2));
         }
-        zone.note_cached();
+        self.note_cached();
         self.cache.push_spare(pageblock);
         Ok(true)
     }

@@ -28,7 +28,8 @@ pub(crate) struct CpuCounters<P: Platform> {
     /// Frames that it took and freed past all caches.
     allocated_directly: P::U64,
     freed_directly: P::U64,
-    /// How many of its calls are in a section, and how many sections have ended: see `sections`.
+    /// How many of its calls are in a section, how many sections have ended, and whether its cache
+    /// may hold free frames: see `sections`.
     sections: P::U64,
 }
 

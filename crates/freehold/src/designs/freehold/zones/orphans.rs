@@ -92,7 +92,7 @@ impl<P: Platform> Zones<P> {
                             let zone = self.pageblocks.zone(pageblock);
                             let queue = &self.cpu_zone(cpu, zone).queue;
                             queue.push(&self.pageblocks, pageblock, self.stacks());
-                            return self.zone(zone).note_cached();
+                            return self.note_cached(cpu, zone);
                         }
                         Err(now) => state = now,
                     }

@@ -6,51 +6,52 @@
 //! these, at any moment:
 //!
 //! 1. the level, in pageblocks that are in a tree;
-//! 2. a cache, and then the zone is marked as cached, or a drain is under way;
+//! 2. the cache of a CPU, which is then *marked*;
 //! 3. a call that moves them, in a *section*: between the two steps that account for the move;
-//! 4. the holder of a lease, or a call that empties isolated pageblocks: no allocation is promised
-//!    these;
+//! 4. the cache of a lease that could not be revoked, or a call that empties isolated pageblocks: no
+//!    allocation is promised these;
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
 //!
-//! Each CPU counts, in one word for each zone, the sections that it has begun and ended. Each zone
-//! counts drains, and how often it was marked as cached. A look at all these words, then at levels
-//! and trees, and then at the same words again has seen all free frames there are, if no word has
-//! changed, no section and no drain was under way and the zone was not marked as cached: nothing
-//! moved meanwhile, and frames can only have been added. If that look finds no block, there was
-//! none when it began.
+//! One word for each CPU and zone answers for 2 and 3: it has the mark, and counts the sections
+//! that the CPU has begun and ended. A look at all these words, then at levels and trees, and then
+//! at the same words again has seen all free frames there are, if no word has changed, and none had
+//! a mark or a section under way: nothing moved meanwhile, and frames can only have been added. If
+//! that look finds no block, there was none when it began.
 //!
 //! What must hold for that, wherever frames move:
 //!
 //! * Frames leave the level, and pageblocks with free frames their tree or the pool, in a section,
-//!   or under the lock of a cache after [`Zone::note_cached`](super::zone::Zone::note_cached).
-//! * A cache lists a pageblock only after `note_cached`. The mark is cleared by the begin of a
-//!   drain, which takes all that is listed from every cache. If it passes over caches, it sets the
-//!   mark again.
+//!   or under the lock of a cache after [`note_cached`](Zones::note_cached).
+//! * A cache lists a pageblock only after `note_cached`. A drain, which takes all that is listed
+//!   and queued from the cache, clears the mark, and in the same step begins a section.
 //! * A call that holds a pageblock as a walker, or has marked it as queued and has not pushed it
 //!   yet, is in a section: other frees rely on it already, and free frames without another word.
+//!   Once it has pushed the pageblock, it marks the cache that has the queue.
 //!
 //! Of many calls that fail at the same time, none may keep the others from seeing that there is
-//! nothing. So an allocation moves something only after a look has shown it a block; one call
-//! drains a zone at a time, and waits for locks of caches instead of passing over them; and a call
-//! that has drained all zones by itself ignores other drains, if no zone has been marked since.
+//! nothing. So an allocation moves something only after a look has shown it a block, or a mark; of
+//! caches without a mark it takes no lock.
 //!
 //! So an allocation that fails has waited for every section that was under way when it began, and
-//! for every lock of a cache that was taken. Such a stretch has a bounded number of steps and waits
-//! for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is bounded as
-//! well. Otherwise the allocation looks again only if other calls have moved frames meanwhile.
+//! for the lock of every cache that was marked. Such a stretch has a bounded number of steps and
+//! waits for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is bounded
+//! as well. Otherwise the allocation looks again only if other calls have moved frames meanwhile.
 
-use core::sync::atomic::Ordering::{Release, SeqCst};
+use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use super::Zones;
+use crate::designs::freehold::pageblocks::FRAMES;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 
-/// A section under way, in the word of a CPU and zone. Below [`ENDED`] there is room for as many as
+/// A section under way, in the word of a CPU and zone. Below [`CACHED`] there is room for as many as
 /// there can be threads on one CPU at a time.
 const BEGUN: u64 = 1;
+/// The mark: the cache may hold free frames.
+const CACHED: u64 = 1 << 20;
 /// A section that has ended.
-const ENDED: u64 = 1 << 20;
+const ENDED: u64 = 1 << 21;
 
 /// A stretch of a call in which free frames may be where only this call finds them. Ends when it is
 /// dropped.
@@ -65,66 +66,107 @@ impl<P: Platform> Drop for Section<'_, P> {
 }
 
 impl<P: Platform> Zones<P> {
-    /// Whether no call is in a section, of any CPU and zone.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.indexes().all(|zone| {
-            let word = |cpu| self.cpu_zone(cpu, zone).counters.sections().load(SeqCst);
-            (0..self.cpus).all(|cpu| word(cpu) % ENDED == 0)
-        })
+    fn in_hand(&self, cpu: usize, zone: ZoneIndex) -> &P::U64 {
+        self.cpu_zone(cpu, zone).counters.sections()
     }
 
     /// Begins a section of a CPU. It must end before the call allocates or runs foreign code.
     pub(crate) fn section(&self, cpu: usize, zone: ZoneIndex) -> Section<'_, P> {
-        let word = self.cpu_zone(cpu, zone).counters.sections();
+        let word = self.in_hand(cpu, zone);
         // SeqCst: before all that the section does, for a CPU that sees any of it.
         word.fetch_add(BEGUN, SeqCst);
         Section(word)
     }
 
+    /// Marks the cache of a CPU, unless it is: with its lock taken, since it is about to acquire
+    /// free frames, before the step by which it does; or after a pageblock came to its remote queue.
+    pub(crate) fn note_cached(&self, cpu: usize, zone: ZoneIndex) {
+        let word = self.in_hand(cpu, zone);
+        // Relaxed: a drain that has cleared the mark had the lock, or took the stack of the remote
+        // queue, before the caller did. So the caller sees that the mark is gone.
+        if word.load(Relaxed) & CACHED == 0 {
+            // SeqCst: one of the steps that the looks of `quiet` are ordered with.
+            word.fetch_or(CACHED, SeqCst);
+        }
+    }
+
+    /// Whether the cache of a CPU may hold free frames: a hint.
+    pub(crate) fn may_be_cached(&self, cpu: usize, zone: ZoneIndex) -> bool {
+        self.in_hand(cpu, zone).load(Relaxed) & CACHED != 0
+    }
+
+    /// Whether the cache of a CPU may serve a request: it may have free frames, or may acquire a
+    /// pageblock. A hint. Where memory is short, neither is so, and a look would be in vain.
+    pub(crate) fn may_serve_from_cache(
+        &self,
+        cpu: usize,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> bool {
+        self.may_be_cached(cpu, zone) || self.zone(zone).may_cache(FRAMES, request)
+    }
+
+    /// Begins a drain of a cache, whose lock the caller has, in a section: clears the mark. `None`
+    /// if there is no mark, and so nothing to drain.
+    pub(crate) fn begin_drain(&self, cpu: usize, zone: ZoneIndex) -> Option<Section<'_, P>> {
+        if !self.may_be_cached(cpu, zone) {
+            return None;
+        }
+        let word = self.in_hand(cpu, zone);
+        // One step: at no time is there neither mark nor section. Nobody else clears the mark.
+        // SeqCst: as in `section`.
+        word.fetch_add(BEGUN.wrapping_sub(CACHED), SeqCst);
+        Some(Section(word))
+    }
+
+    /// Ends every section of a CPU, and marks its cache. There is no other thread.
+    pub(crate) fn forget_sections(&self, cpu: usize, zone: ZoneIndex) {
+        // Relaxed: as the caller says.
+        self.in_hand(cpu, zone).store(CACHED, Relaxed);
+    }
+
+    /// Whether no call is in a section, of any CPU and zone.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.indexes().all(|zone| {
+            // SeqCst: as in `quiet`.
+            let word = |cpu| self.in_hand(cpu, zone).load(SeqCst);
+            (0..self.cpus).all(|cpu| word(cpu) % CACHED == 0)
+        })
+    }
+
     /// Whether there was a moment at which none of these zones had a free block that the request
-    /// may have. If not, that is not known yet.
-    ///
-    /// A caller that has drained all of these zones by itself passes as `drained` how often they
-    /// had been marked as cached before, all together. If none has been marked since, drains of
-    /// other calls do not matter.
+    /// may have. If not, that is not known yet. What the caches of a CPU hold does not matter if
+    /// `is_exempt` says so.
     pub(crate) fn is_short<Z: Iterator<Item = ZoneIndex>>(
         &self,
         zones: &impl Fn() -> Z,
         request: &Request,
-        drained: Option<u64>,
+        is_exempt: impl Fn(usize) -> bool,
     ) -> bool {
-        let Some(before) = self.quiet(zones(), drained.is_some()) else { return false };
-        if drained.is_some_and(|drained| drained != before.1) {
-            return false;
-        }
+        let Some(before) = self.quiet(zones(), &is_exempt) else { return false };
         let serves = |zone| self.serves(zone, request);
-        !zones().any(serves) && self.quiet(zones(), drained.is_some()) == Some(before)
+        !zones().any(serves) && self.quiet(zones(), &is_exempt) == Some(before)
     }
 
-    /// How many sections have ended in these zones, how often they were marked as cached, and how
-    /// many drains have begun; `None` if one is marked as cached, a section is under way, or a
-    /// drain is. Drains are left out if those of other calls do not matter.
+    /// How many sections have ended in these zones; `None` if one is under way, or a cache is
+    /// marked that is not exempt.
     fn quiet(
         &self,
         zones: impl Iterator<Item = ZoneIndex>,
-        without_drains: bool,
-    ) -> Option<(u64, u64, u64)> {
-        let (mut sections, mut notes, mut drains) = (0_u64, 0_u64, 0_u64);
+        is_exempt: impl Fn(usize) -> bool,
+    ) -> Option<u64> {
+        let mut ended = 0_u64;
         for zone in zones {
             for cpu in 0..self.cpus {
                 // SeqCst: one of the looks that the module describes. Acquire: from the CPU that
-                // has ended it.
-                let word = self.cpu_zone(cpu, zone).counters.sections().load(SeqCst);
-                if word % ENDED != 0 {
+                // has ended the section.
+                let word = self.in_hand(cpu, zone).load(SeqCst);
+                if word % CACHED != 0 || word & CACHED != 0 && !is_exempt(cpu) {
                     return None;
                 }
-                sections = sections.wrapping_add(word);
+                ended = ended.wrapping_add(word / ENDED);
             }
-            if !without_drains {
-                drains = drains.wrapping_add(self.zone(zone).drains()?);
-            }
-            notes = notes.wrapping_add(self.zone(zone).notes()?);
         }
-        Some((sections, notes, drains))
+        Some(ended)
     }
 }

@@ -1,7 +1,7 @@
 //! The record of a zone: its level, the trees of its pool and orphans, watermarks and counters. It
 //! has no lock but that of compaction.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::tree::Tree;
 use crate::compact::state::CompactionState;
@@ -22,11 +22,6 @@ pub(crate) const SPARES_MAX: usize = 16;
 /// One pageblock of so many may be a spare, of all caches together: as much of a zone as Linux lets
 /// all its per-CPU lists hold (`zone_highsize`, 6.12).
 const SPARES_SHARE: u64 = 8;
-
-/// The mark of a cached zone: caches may hold free frames.
-const CACHED: u64 = 1;
-/// One more step of setting that mark.
-const NOTE: u64 = 2;
 
 /// The record of a zone.
 #[repr(C)]
@@ -59,12 +54,6 @@ struct Setup<P: Platform> {
 struct Level<P: Platform> {
     /// Free frames in the pool and orphans.
     free: P::U64,
-    /// [`CACHED`], if caches may hold free frames; and how often it was set, each time [`NOTE`].
-    cached: P::U64,
-    /// How many drains have begun.
-    drains_begun: P::U64,
-    /// How many drains have ended.
-    drains_ended: P::U64,
 }
 
 /// Written by what bypasses the caches.
@@ -110,12 +99,7 @@ impl<P: Platform> Zone<P> {
                 spares_max: P::U32::new(0),
                 watermarks,
             },
-            level: Level {
-                free: zero(),
-                cached: zero(),
-                drains_begun: zero(),
-                drains_ended: zero(),
-            },
+            level: Level { free: zero() },
             counts: Counters {
                 freed: zero(),
                 doubles: zero(),
@@ -222,93 +206,6 @@ impl<P: Platform> Zone<P> {
         self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);
     }
 
-    /// Marks the zone as cached, unless it is: a cache is about to acquire free frames. Comes
-    /// before the step by which it does: see [`sections`](super::sections).
-    pub(crate) fn note_cached(&self) {
-        // Relaxed: a drain that has cleared the mark and is done with the cache had its lock, or
-        // took the stack of its remote queue, before the caller did. So the caller sees that the
-        // mark is gone.
-        if self.level.cached.load(Relaxed) & CACHED == 0 {
-            self.mark_cached();
-        }
-    }
-
-    /// Marks the zone as cached in any case: caches which a drain has passed over, or which a lease
-    /// has had, may hold free frames. A drain that begins after this sees why they were passed
-    /// over, or that the lease has ended.
-    pub(crate) fn mark_cached(&self) {
-        // Relaxed: only a first guess.
-        let mut before = self.level.cached.load(Relaxed);
-        loop {
-            let after = (before | CACHED).wrapping_add(NOTE);
-            // Release: pairs with the acquiring change in `begin_drain`. Even if the mark is set: a
-            // drain that has passed over these caches may just be clearing it.
-            match self.level.cached.compare_exchange(before, after, SeqCst, Relaxed) {
-                Ok(_) => return,
-                Err(now) => before = now,
-            }
-        }
-    }
-
-    /// Whether caches may hold free frames: a hint.
-    pub(crate) fn may_be_cached(&self) -> bool {
-        self.level.cached.load(Relaxed) & CACHED != 0
-    }
-
-    /// How often the zone was marked as cached; `None` if it is so now. As long as that number is
-    /// the same, no cache has come to hold free frames.
-    pub(crate) fn notes(&self) -> Option<u64> {
-        // SeqCst: one of the looks that `sections` describes, which have one order.
-        let cached = self.level.cached.load(SeqCst);
-        (cached & CACHED == 0).then_some(cached / NOTE)
-    }
-
-    /// How many drains have begun, if all of them have ended.
-    pub(crate) fn drains(&self) -> Option<u64> {
-        // SeqCst: as in `notes`. In this order: a drain that has ended has begun.
-        let ended = self.level.drains_ended.load(SeqCst);
-        Some(self.level.drains_begun.load(SeqCst)).filter(|&begun| begun == ended)
-    }
-
-    /// Begins a drain: clears the mark by which the zone is cached. After the drain, caches hold no
-    /// free frames, unless the mark is set again. Returns how often it has been set before.
-    pub(crate) fn begin_drain(&self) -> u64 {
-        // SeqCst: as in `notes`. First the drain, then the mark: at no time is there neither.
-        self.level.drains_begun.fetch_add(1, SeqCst);
-        self.clear_cached()
-    }
-
-    /// Begins a drain if caches may hold free frames and no drain is under way; returns whether it
-    /// did.
-    pub(crate) fn try_begin_drain(&self) -> bool {
-        let Some(begun) = self.drains().filter(|_| self.may_be_cached()) else { return false };
-        // As in `begin_drain`. Relaxed: on failure nothing has begun.
-        let begins = self.level.drains_begun.compare_exchange(begun, begun + 1, SeqCst, Relaxed);
-        if begins.is_ok() {
-            self.clear_cached();
-        }
-        begins.is_ok()
-    }
-
-    fn clear_cached(&self) -> u64 {
-        // Acquire: from `mark_cached`. Release: for a CPU that finds the mark gone. SeqCst: as in
-        // `notes`.
-        self.level.cached.fetch_and(!CACHED, SeqCst) / NOTE
-    }
-
-    /// Ends every drain that is under way, and marks the zone as cached. There is no other thread.
-    pub(crate) fn forget_drains(&self) {
-        // Relaxed: as the caller says.
-        self.level.drains_ended.store(self.level.drains_begun.load(Relaxed), Relaxed);
-        self.mark_cached();
-    }
-
-    /// Ends what [`Zone::begin_drain`] began.
-    pub(crate) fn end_drain(&self) {
-        // SeqCst: as in `notes`; after what the drain has added to the level.
-        self.level.drains_ended.fetch_add(1, SeqCst);
-    }
-
     /// Whether so many frames can be taken without going below the mark of `class`.
     #[inline]
     pub(crate) fn may_take(&self, frames: u64, class: Watermark, limit: ZoneKind) -> bool {
@@ -322,13 +219,6 @@ impl<P: Platform> Zone<P> {
     #[inline]
     pub(crate) fn may_cache(&self, frames: u32, request: &Request) -> bool {
         self.may_take(u64::from(frames), Watermark::Low, request.effective_limit())
-    }
-
-    /// Whether caches may serve a request: they may have free frames, or may acquire a pageblock. A
-    /// hint. Where memory is short, neither is so, and a look into a cache would be in vain.
-    #[inline]
-    pub(crate) fn may_serve_from_caches(&self, request: &Request) -> bool {
-        self.may_be_cached() || self.may_cache(FRAMES, request)
     }
 
     /// As `may_cache`, and takes the frames out of the level, as `sub_free` does: of several calls
