@@ -256,8 +256,8 @@ pub trait Platform: 'static {
     }
 
     /// The heavy half; returns whether the machine has one. If not, nothing is ordered, and there
-    /// are no new revocable leases. Those that exist cannot be revoked: drains and allocations that
-    /// run out of memory leave them what they hold, as they do a `Lease`. Default: `false`.
+    /// are no new leases. Those that exist cannot be revoked: drains and allocations that run out
+    /// of memory leave them what they hold. Default: `false`.
     fn heavy_barrier(&self) -> bool {
         false
     }

@@ -124,7 +124,7 @@ impl<P: Platform> Freehold<P> {
     ) -> usize {
         let Some(zone) = self.may_take_words(zones, request) else { return 0 };
         let (cpu, pin) = context.pin();
-        let Some(guard) = self.try_lock_pinned(pin, cpu, zone) else { return 0 };
+        let Some(guard) = self.try_lock(pin, cpu, zone) else { return 0 };
         guard.take_words(zones, request, out)
     }
 

@@ -1,7 +1,7 @@
 //! Draining: caches release what they hold, for other CPUs, for large blocks, and when a CPU goes
 //! offline.
 
-use super::lock::LockedBy;
+use super::lock::IfLeased;
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
@@ -25,7 +25,7 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zones.indexes() {
-            let Some(guard) = self.lock(context, cpu, zone) else { continue };
+            let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) else { continue };
             guard.drain();
             for pageblock in self.zones.pageblocks.all() {
                 let state = self.zones.pageblocks.state(pageblock);
@@ -41,7 +41,7 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zones.indexes() {
-            let Some(guard) = self.try_lock(context, cpu, zone) else { continue };
+            let Some(guard) = self.try_lock(context.pin().1, cpu, zone) else { continue };
             guard.collect_queued();
             guard.release_spares(usize::MAX);
         }
@@ -49,20 +49,20 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Releases all pageblocks with free frames of a CPU cache. Asks the holder of a lease to do
-    /// so, without waiting for it: what it holds does not count as cached until the lease ends.
+    /// Releases all pageblocks with free frames of a CPU cache. Revokes a lease; what one that
+    /// cannot be revoked holds does not count as cached until it ends.
     pub(crate) fn drain_cache(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
-        if let Some(guard) = self.lock(context, cpu, zone) {
+        if let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) {
             guard.drain();
         }
     }
 
-    /// Drains those caches of a zone that no call uses at the moment, if any cache may hold frames.
-    /// That says nothing of the other caches.
+    /// Drains those caches of a zone that no call or lease has at the moment, if any cache may hold
+    /// frames. That says nothing of the other caches.
     pub(crate) fn drain_unused(&self, context: Context<'_, P>, zone: ZoneIndex) {
         if self.zones.zone(zone).may_be_cached() {
             for cpu in 0..self.zones.cpu_count() {
-                if let Ok(guard) = self.lock_unless_used(context, cpu, zone) {
+                if let Some(guard) = self.try_lock(context.pin().1, cpu, zone) {
                     guard.drain();
                 }
             }
@@ -90,20 +90,21 @@ impl<P: Platform> Freehold<P> {
         notes
     }
 
-    /// Drains the caches of a zone. With `may_wait`, waits for calls that use a cache: if drains
-    /// passed over such caches instead, drains of several zones would pass over each other's for
-    /// ever. Without it, passes over those caches, and marks the zone as cached again.
+    /// Drains the caches of a zone. With `may_wait`, revokes leases and waits for calls that use a
+    /// cache: if drains passed over such caches instead, drains of several zones would pass over
+    /// each other's for ever. Without it, passes over those caches, and marks the zone as cached
+    /// again.
     fn drain_begun(&self, context: Context<'_, P>, zone: ZoneIndex, may_wait: bool) {
         let mut is_passed_over = false;
         for cpu in 0..self.zones.cpu_count() {
             let guard = match may_wait {
-                true => self.lock(context, cpu, zone).ok_or(LockedBy::Lease),
-                false => self.lock_unless_used(context, cpu, zone),
+                true => self.lock(context, cpu, zone, IfLeased::Revoke),
+                false => self.try_lock(context.pin().1, cpu, zone),
             };
             match guard {
-                Ok(guard) => guard.drain(),
-                Err(LockedBy::Lease) => {}
-                Err(LockedBy::Call) => is_passed_over = true,
+                Some(guard) => guard.drain(),
+                // A lease that cannot be revoked marks the zone when it ends.
+                None => is_passed_over |= !may_wait,
             }
         }
         if is_passed_over {

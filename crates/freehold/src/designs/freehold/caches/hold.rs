@@ -147,7 +147,7 @@ impl<P: Platform> LockedCache<'_, P> {
     fn try_pass_on(&self, pageblock: PageblockIndex, holder: Holder) -> bool {
         let Holder::Cpu(cpu) = holder else { return false };
         let (_, pin) = Pin::new(self.platform);
-        let Some(other) = self.design.try_lock_pinned(pin, cpu, self.zone_index) else {
+        let Some(other) = self.design.try_lock(pin, cpu, self.zone_index) else {
             return false;
         };
         let state = self.pageblocks().state(pageblock);

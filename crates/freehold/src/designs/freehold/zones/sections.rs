@@ -8,8 +8,8 @@
 //! 1. the level, in pageblocks that are in a tree;
 //! 2. a cache, and then the zone is marked as cached, or a drain is under way;
 //! 3. a call that moves them, in a *section*: between the two steps that account for the move;
-//! 4. the holder of a lease, or a call that empties isolated pageblocks: no allocation is promised
-//!    these;
+//! 4. a lease that cannot be revoked, or a call that empties isolated pageblocks: no allocation is
+//!    promised these;
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
 //!
 //! Each CPU counts, in one word for each zone, the sections that it has begun and ended. Each zone
