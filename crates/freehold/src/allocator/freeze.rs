@@ -45,8 +45,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// What other threads of the original had allocated stays allocated, and so do the few frames
     /// that they were just about to allocate or to free. Pageblocks that they had out of
-    /// circulation come back. Caches of a lease that the machine refused to revoke stay leased, with
-    /// what they hold. Counts of events may lack what calls under way did.
+    /// circulation come back. Caches of a lease that the machine refused to revoke stay leased,
+    /// with what they hold. Counts of events may lack what calls under way did.
     ///
     /// Two things must not be under way in the original when it is copied: a call of the copy's own
     /// thread, from within which the copy is made; and, with `freehold`, frees of parts of a block
