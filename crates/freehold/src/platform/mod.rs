@@ -234,6 +234,12 @@ pub trait Platform: 'static {
     /// not preempted. Pins nest: the one that began last ends first.
     fn pin(&self) -> Pinned<Self::PinState>;
 
+    /// As [`Platform::pin`], for a caller that need not know its CPU. Default: that.
+    #[inline(always)]
+    fn pin_anywhere(&self) -> Self::PinState {
+        self.pin().state
+    }
+
     /// Ends what [`Platform::pin`] began, given the state that it returned.
     fn unpin(&self, state: Self::PinState);
 

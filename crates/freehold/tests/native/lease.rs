@@ -199,11 +199,27 @@ fn an_allocation_that_fails_does_not_wait_for_leases_that_stay() {
     frames.free(held[0], Order::ZERO).unwrap();
     assert_eq!(frames.free(held[0], Order::ZERO), Err(Error::DoubleFree));
     assert_eq!(leases[0].free(held[0], Order::ZERO), Err(Error::DoubleFree));
-    assert_eq!(
-        take_all(|| leases[0].try_alloc(Request::default()).ok_or(Error::Leased)).len(),
-        512
-    );
+    let own = take_all(|| leases[0].try_alloc(Request::default()).ok_or(Error::Leased));
+    assert_eq!(own.len(), 512);
+    for _ in 0..2 {
+        frames.free(own[0], Order::ZERO).unwrap();
+        assert_eq!(leases[0].try_alloc(Request::default()), Some(own[0]));
+        assert_eq!(leases[0].try_alloc(Request::default()), None);
+    }
     assert!(leases.iter().all(|lease| !lease.is_revoked()));
+}
+
+#[test]
+fn a_free_on_a_leased_cpu_reaches_the_zone() {
+    let frames = machine(1024);
+    let lease = lease(&frames, 0);
+    run_on(1);
+    let pfn = frames.alloc(Request::default()).unwrap();
+    frames.drain(CpuId::new(1)).unwrap();
+    run_on(0);
+    frames.free(pfn, Order::ZERO).unwrap();
+    assert_eq!(frames.zones().next().unwrap().free.get(), 1024);
+    assert!(!lease.is_revoked());
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl<'a, P: Platform> Lease<'a, P> {
         }
         // A call that waits for the end of the operation must not have to wait for this thread to
         // get a CPU.
-        let (_, pin) = Pin::new(platform);
+        let pin = Pin::anywhere(platform);
         // Relaxed: the barrier orders it before the read of the word.
         state.busy.store(1, Relaxed);
         let operation = Operation { lease: self, _pin: pin };
