@@ -62,8 +62,6 @@ mod freehold_runs;
 mod lease;
 #[path = "../steps/stops.rs"]
 mod stops;
-#[path = "../../../freehold/tests/native/revocable.rs"]
-mod revocable;
 #[path = "../../../freehold/tests/steps/stop/mod.rs"]
 mod stop;
 

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use freehold::designs::{ParkedLease, RevocableLease};
+use freehold::designs::{Lease, ParkedLease};
 use freehold::platform::Platform;
 use freehold::{CpuId, Error, Request};
 use freehold_host::Host;
@@ -44,7 +44,7 @@ impl freehold_lease {
         let allocator = arena.frames.allocator();
         let here = allocator.platform().cpu().get() % arena.cpus;
         let begun = (here..arena.cpus).chain(0..here).find_map(|cpu| {
-            match allocator.lease_revocable(CpuId::new(cpu)).map(RevocableLease::park) {
+            match allocator.lease(CpuId::new(cpu)).map(Lease::park) {
                 Err(Error::Leased) => None,
                 begun => Some(begun),
             }
@@ -59,7 +59,7 @@ impl freehold_lease {
 
     /// Calls `with` with the lease; with `None` if a call that this one has interrupted uses it.
     #[inline]
-    fn with<T>(&self, with: impl FnOnce(Option<&mut RevocableLease<'_, Host>>) -> T) -> T {
+    fn with<T>(&self, with: impl FnOnce(Option<&mut Lease<'_, Host>>) -> T) -> T {
         let parked = self.parked.take();
         let mut lease = parked.and_then(|parked| self.arena.frames.allocator().resume(parked).ok());
         let result = with(lease.as_mut());

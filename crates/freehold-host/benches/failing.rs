@@ -1,4 +1,4 @@
-//! The cost of an allocation that fails, while leases of other threads hold nothing, or frames.
+//! The cost of an allocation that fails, while idle threads have leases.
 //!
 //! `cargo bench -p freehold-host --bench failing`
 
@@ -34,11 +34,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let held: Result<Vec<_>, _> =
             (1..=leases).map(|cpu| allocator.lease(CpuId::new(cpu))).collect();
         let held = held?;
-        // A frame each, so that their slots have been used; then all that is left.
+        // A frame each, so that their caches have been used; then all that is left.
         let used: Result<Vec<_>, _> =
             held.iter().map(|lease| lease.alloc(Request::default())).collect();
         let used = used?;
-        held.iter().for_each(freehold::designs::Lease::give_back);
         let rest: Vec<_> =
             std::iter::from_fn(|| allocator.alloc(Request::default()).ok()).collect();
         let (median, longest) = failing_us(&frames);

@@ -101,7 +101,7 @@ fn short_lived(frames: &FrameArena, threads: usize, calls: usize) -> f64 {
 fn take_back(frames: &FrameArena) -> Result<(f64, f64), Box<dyn Error>> {
     const TIMES: u32 = 10_000;
     let cpu = CpuId::new(0);
-    let mut lease = frames.allocator().lease_revocable(cpu)?;
+    let mut lease = frames.allocator().lease(cpu)?;
     let (mut renewing, mut revoking) = (Duration::ZERO, Duration::ZERO);
     let done = AtomicBool::new(false);
     thread::scope(|scope| -> Result<(), freehold::Error> {

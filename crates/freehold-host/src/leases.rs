@@ -2,7 +2,7 @@
 //!
 //! An arena with [`Leases::Auto`] has twice the CPUs: behind each real one, a *lease home* of the
 //! same node, whose caches no thread uses by running on that CPU. A thread that has made many calls
-//! gets a revocable lease of a free home of its node, if there is one, and from then on allocates
+//! gets a lease of a free home of its node, if there is one, and from then on allocates
 //! and frees without a locked step. The lease goes back to the arena when the thread ends, with
 //! what its caches hold, for the next thread; or when the thread finds that the lease was revoked.
 //!
@@ -271,7 +271,7 @@ impl Pool {
             let Some(spare) = spares[node].pop() else { return };
             drop(spares);
             let lease = match spare {
-                Spare::New(home) => allocator.lease_revocable(home).map_err(|_| Spare::New(home)),
+                Spare::New(home) => allocator.lease(home).map_err(|_| Spare::New(home)),
                 Spare::Used(parked) => allocator.resume(parked).map_err(Spare::Used),
             };
             let mut lease = match lease {

@@ -55,12 +55,10 @@
 //! | frames that other threads were just allocating or freeing | perhaps the same |
 //! | counts of events | may miss what calls under way did |
 //! | [`Leases::Auto`] | all revoked, as in the parent; those of other threads are spare |
-//! | a [`Lease`] of the forking thread | goes on |
-//! | a [`Lease`] of another thread | its caches stay leased ([`Error::Leased`]); no call waits |
-//! | a [`RevocableLease`] | revoked, as in the parent; another thread's can be [inherited] |
+//! | a [`Lease`] | revoked, as in the parent; another thread's can be [inherited] |
 //! | a [`HostLru`] | empty: it returns errors, and a new one can be created |
 //! | CPU numbers, `membarrier(2)` | as in the parent |
-//! | any revocable lease, where `membarrier(2)` is refused by now | its caches stay leased |
+//! | any lease, where `membarrier(2)` is refused by now | its caches stay leased; no call waits |
 //!
 //! What does not work:
 //!
@@ -78,8 +76,8 @@
 //! * [`Host`] with your own [`freehold::PageAllocator`] is not registered: call its
 //!   [`freeze`](freehold::PageAllocator::freeze) and what follows it in your own handlers. If its
 //!   metadata is shared with children (`MAP_SHARED`), all processes share one allocator state, and
-//!   there is no copy to thaw. Revocable leases do not work then: their barrier orders the threads
-//!   of one process.
+//!   there is no copy to thaw. Leases do not work then: their barrier orders the threads of one
+//!   process.
 //!
 //! ## System calls that fail
 //!
@@ -88,8 +86,8 @@
 //! own books. Two things are not errors:
 //!
 //! * A process that loses the right to `membarrier(2)`, as by a filter of system calls that it
-//!   enters after its threads got leases. Nothing can be taken from a revocable lease then, so up
-//!   to what its caches hold is out of reach of others until its thread ends it.
+//!   enters after its threads got leases. Nothing can be taken from a lease then, so up to what
+//!   its caches hold is out of reach of others until its thread ends it.
 //! * Memory beyond what a control group or the machine has: the kernel ends the process (`SIGKILL`)
 //!   when a frame is first touched. [`ArenaBuilder::prefault`] and [`ArenaBuilder::lock`] have that
 //!   happen early, and with an error where the kernel has one.
@@ -102,8 +100,7 @@
 //! | ends with an automatic lease | nothing: the next thread gets it, with what it holds |
 //! | panics | nothing: leases and pages end as the stack unwinds |
 //! | panics as an owner that a call has asked | nothing: the call undoes what it did |
-//! | ends with a forgotten [`Lease`] | caches that stay leased, with what they hold |
-//! | ends with a forgotten [`RevocableLease`] | caches that stay leased, but empty once needed |
+//! | ends with a forgotten [`Lease`] | caches that stay leased, but empty once needed |
 //! | is cancelled | what it had allocated |
 //!
 //! Thread-local destructors may call an arena: once the automatic lease is gone, they work without.
@@ -123,8 +120,7 @@
 //! | [`alloc`] of another request | while memory is plentiful; otherwise it may deadlock |
 //! | [`free`] of less than a pageblock | yes |
 //! | [`free`] of more | unless the interrupted call frees another part of the same block |
-//! | `try_alloc` and `try_free` of a [`RevocableLease`] | yes: `None` inside one of its calls |
-//! | calls of the interrupted thread's [`Lease`] | no |
+//! | `try_alloc` and `try_free` of a [`Lease`] | yes: `None` inside one of its calls |
 //! | addresses and content of frames in a [`FrameArena`] | yes |
 //! | everything else: bulk calls, drains, reports, checks, leasing, a [`HostLru`], `fork` | no |
 //!
@@ -139,7 +135,6 @@
 //! [`lock`]: ArenaBuilder::lock
 //! [`numa`]: ArenaBuilder::numa
 //! [`Lease`]: freehold::designs::Lease
-//! [`RevocableLease`]: freehold::designs::RevocableLease
 //! [`Error::Leased`]: freehold::Error::Leased
 //! [inherited]: freehold::PageAllocator::inherit_lease
 //! [`alloc`]: freehold::PageAllocator::alloc

@@ -78,6 +78,9 @@ impl Platform for Host {
         Pinned::new(self.cpu_source.quick(), ())
     }
 
+    #[inline(always)]
+    fn pin_anywhere(&self) {}
+
     #[inline]
     fn unpin(&self, (): ()) {}
 

@@ -40,6 +40,13 @@ impl Machine for Bench {
     fn cpu(&self) -> CpuId {
         CpuId::new(CPU.get())
     }
+
+    // There is one thread, and so nothing to order.
+    fn light_barrier(&self) {}
+
+    fn heavy_barrier(&self) -> bool {
+        true
+    }
 }
 
 type P = Native<Bench>;
@@ -286,7 +293,6 @@ fn leases(all: &PageAllocator<P, Freehold<P>>, column: &mut Column) {
         let pfn = lease.alloc(order(0)).expect("memory is free");
         lease.free(pfn, Order::ZERO).expect("it is allocated");
     });
-    column.row("lease: give_back", || lease.give_back());
 }
 
 fn print(options: &Options, columns: &[Column]) {

@@ -97,8 +97,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// It fails for lack of memory only after collecting even the frames that other CPUs cache.
     /// With `freehold`, it then fails only if at some moment of the call no free block existed that
     /// the request may have; with the other designs, if one look at each of its zones, one after
-    /// the other, found none. Frames that a [`Lease`](crate::designs::Lease) holds, and those of
-    /// pageblocks that a range or compaction is emptying, count as not available.
+    /// the other, found none. Frames of pageblocks that a range or compaction is emptying count as
+    /// not available, and so do those of a lease that the machine refuses the barrier to revoke.
     ///
     /// Cost: nanoseconds if the CPU has a cached frame. A call that fails examines the state of
     /// every CPU, and waits for calls that have free frames in hand, unless it has

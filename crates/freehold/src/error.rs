@@ -24,7 +24,7 @@ pub enum Error {
     UnknownCpu,
     /// Another thread has a lease of the CPU's caches.
     Leased,
-    /// The machine has no barrier that makes all CPUs execute a fence. Revocable leases need one.
+    /// The machine has no barrier that makes all CPUs execute a fence. Leases need one.
     NoBarrier,
     /// The frame number is not a multiple of the block's size.
     Misaligned,
@@ -78,7 +78,7 @@ impl fmt::Display for Error {
             Error::UnknownZone => "the node has no zone that the request may use",
             Error::UnknownCpu => "there is no such CPU",
             Error::Leased => "another thread has a lease of the CPU's caches",
-            Error::NoBarrier => "the machine has no barrier for leases that can be taken back",
+            Error::NoBarrier => "the machine has no barrier for leases",
             Error::Misaligned => "the frame number is not a multiple of the block size",
             Error::ForeignFrame => "the frame is not managed by this allocator",
             Error::DoubleFree => "the frame is free already",

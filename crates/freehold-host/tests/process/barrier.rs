@@ -69,7 +69,7 @@ fn leases_stay_where_they_are_without_a_barrier() {
                 let reached = count(&arena);
                 assert!((2048..4096).contains(&reached), "{reached}");
                 call_often(&arena);
-                let lease = arena.allocator().lease_revocable(freehold::CpuId::new(1));
+                let lease = arena.allocator().lease(freehold::CpuId::new(1));
                 assert_eq!(lease.err(), Some(Error::NoBarrier));
                 // A child has them leased for good, and does not wait either.
                 let child = in_child(|| {

@@ -1,12 +1,14 @@
 //! Leases in children of forks: those of the forking thread continue, and those of other threads
 //! block no call.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use freehold::designs::Lease;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request, Watermark};
-use freehold_host::{Arena, FrameArena, Leases};
+use freehold_host::{Arena, FrameArena, Host, Leases};
 
 use crate::common::in_child;
 
@@ -107,48 +109,33 @@ fn the_lease_of_the_forking_thread_stays_its_own() {
 }
 
 #[test]
-fn caches_that_another_thread_leases_stay_leased_and_no_call_waits() {
+fn the_owner_of_a_lease_goes_on_in_the_child() {
     let arena = arena(Leases::Off);
-    let frames = arena.allocator();
-    let cpu = CpuId::new(0);
-    let act = || {
-        let lease = frames.lease(cpu).expect("it is free");
-        for _ in 0..MANY {
-            let pfn = lease.alloc(Request::default()).expect("memory is free");
-            lease.free(pfn, Order::ZERO).expect("it is ours");
-        }
-    };
-    fork_beside(&[&act], || {
-        let leased = frames.lease(cpu).err();
-        assert!(leased.is_none() || leased == Some(Error::Leased));
-        frames.lease(CpuId::new(1)).expect("these are free");
-        let all = take_all(&arena);
-        // The lease holds an active pageblock, and may have some spares.
-        assert!(all.len() >= 1024, "{}", all.len());
-        all.iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).expect("it is ours"));
-        frames.drain_all();
-        frames.validate().expect("the books are in order");
-    });
-}
-
-#[test]
-fn the_holder_of_a_lease_goes_on_in_the_child() {
-    let arena = arena(Leases::Off);
-    let frames = arena.allocator();
-    let lease = frames.lease(CpuId::new(0)).expect("it is free");
+    let (frames, cpu) = (arena.allocator(), CpuId::new(0));
+    let Ok(mut lease) = frames.lease(cpu) else { return };
     let first = lease.alloc(Request::default()).expect("memory is free");
     let act = || call_often(&arena);
-    fork_beside(&[&act], || {
+    let work = |lease: &mut Lease<'_, Host>| {
         lease.free(first, Order::ZERO).expect("it is ours");
+        lease.renew();
+        assert!(!lease.is_revoked());
         let own: Vec<_> = (0..100).map(|_| lease.alloc(Request::default())).collect();
         for pfn in own {
             lease.free(pfn.expect("memory is free"), Order::ZERO).expect("it is ours");
         }
-        assert_eq!(frames.lease(CpuId::new(0)).err(), Some(Error::Leased));
-        lease.give_back();
+        assert_eq!(frames.lease(cpu).err(), Some(Error::Leased));
+    };
+    let parked = Cell::new(Some(lease.park()));
+    let resume = || match parked.take().map(|parked| frames.resume(parked)) {
+        Some(Ok(lease)) => lease,
+        _ => panic!("it is of this allocator"),
+    };
+    fork_beside(&[&act], || {
+        work(&mut resume());
         frames.validate().expect("the books are in order");
     });
-    lease.free(first, Order::ZERO).expect("it is ours");
+    lease = resume();
+    work(&mut lease);
     drop(lease);
     frames.drain_all();
     let census = frames.validate().expect("the books are in order");
@@ -156,15 +143,15 @@ fn the_holder_of_a_lease_goes_on_in_the_child() {
 }
 
 #[test]
-fn a_revocable_lease_is_revoked_by_a_fork_and_can_be_inherited() {
+fn a_lease_is_revoked_by_a_fork_and_can_be_inherited() {
     let arena = arena(Leases::Off);
     let frames = arena.allocator();
     let cpu = CpuId::new(1);
-    if frames.lease_revocable(cpu).is_err() {
+    if frames.lease(cpu).is_err() {
         return;
     }
     let act = || {
-        let mut lease = frames.lease_revocable(cpu).expect("it is free");
+        let mut lease = frames.lease(cpu).expect("it is free");
         for round in 0..MANY {
             let pfn = lease.alloc(Request::default()).expect("memory is free");
             lease.free(pfn, Order::ZERO).expect("it is ours");
@@ -176,7 +163,7 @@ fn a_revocable_lease_is_revoked_by_a_fork_and_can_be_inherited() {
     fork_beside(&[&act], || {
         // The other thread may have one frame in hand.
         assert!(take_all(&arena).len() >= 4095);
-        if frames.lease_revocable(cpu).err() == Some(Error::Leased) {
+        if frames.lease(cpu).err() == Some(Error::Leased) {
             let parked = frames.inherit_lease(cpu).expect("it was revoked");
             assert_eq!(parked.cpu(), cpu);
             let Ok(mut lease) = frames.resume(parked) else { panic!("it is of this allocator") };
@@ -184,6 +171,6 @@ fn a_revocable_lease_is_revoked_by_a_fork_and_can_be_inherited() {
             assert!(!lease.is_revoked());
         }
         assert!(frames.inherit_lease(cpu).is_none(), "it has ended, or was taken over");
-        frames.lease_revocable(cpu).expect("and so it is free");
+        frames.lease(cpu).expect("and so it is free");
     });
 }

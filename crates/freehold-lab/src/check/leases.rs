@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use freehold::designs::{Freehold, Lease, ParkedLease, RevocableLease};
+use freehold::designs::{Freehold, Lease, ParkedLease};
 use freehold::platform::Platform;
 use freehold::{CpuId, Error, Order, PageAllocator, Pfn, Request};
 
@@ -11,10 +11,8 @@ use super::ledger::Block;
 
 /// How a lease is had.
 pub(super) enum Terms {
-    /// One that is its owner's until the end.
-    Fixed(CpuId),
-    /// One that other calls may revoke.
-    Revocable(CpuId),
+    /// A new one, of this CPU's caches.
+    New(CpuId),
     /// One that was parked.
     Resumed(ParkedLease),
 }
@@ -37,8 +35,8 @@ pub(super) trait Leased {
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
     /// Allocates blocks out of its caches as far as they are there.
     fn alloc_own(&self, request: Request, out: &mut [Pfn]) -> usize;
-    /// Answers what other calls have asked of it.
-    fn tend(&mut self);
+    /// Takes the caches again if another call has taken them away.
+    fn renew(&mut self);
 }
 
 impl<P: Platform> Leased for Lease<'_, P> {
@@ -51,30 +49,12 @@ impl<P: Platform> Leased for Lease<'_, P> {
     }
 
     fn alloc_own(&self, request: Request, out: &mut [Pfn]) -> usize {
-        self.alloc_bulk(request, out).expect("the request is in order")
-    }
-
-    fn tend(&mut self) {
-        self.give_back_if_asked();
-    }
-}
-
-impl<P: Platform> Leased for RevocableLease<'_, P> {
-    fn alloc(&self, request: Request) -> Result<Pfn, Error> {
-        RevocableLease::alloc(self, request)
-    }
-
-    fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
-        RevocableLease::free(self, pfn, order)
-    }
-
-    fn alloc_own(&self, request: Request, out: &mut [Pfn]) -> usize {
         let own = std::iter::from_fn(|| self.try_alloc(request));
         out.iter_mut().zip(own).map(|(place, pfn)| *place = pfn).count()
     }
 
-    fn tend(&mut self) {
-        self.renew();
+    fn renew(&mut self) {
+        Lease::renew(self);
     }
 }
 
@@ -85,14 +65,7 @@ pub(super) fn with_lease<P: Platform>(
     work: &mut dyn FnMut(&mut dyn Leased) -> bool,
 ) -> Ending {
     let granted = match terms {
-        Terms::Fixed(cpu) => match frames.lease(cpu) {
-            Ok(mut lease) => {
-                work(&mut lease);
-                return Ending::Ended;
-            }
-            Err(error) => Err(error),
-        },
-        Terms::Revocable(cpu) => frames.lease_revocable(cpu),
+        Terms::New(cpu) => frames.lease(cpu),
         Terms::Resumed(parked) => Ok(frames.resume(parked).expect("it is this allocator's")),
     };
     match granted {
@@ -112,8 +85,7 @@ impl Actor {
         let parked = if self.rng.bool() { world.parked.borrow_mut().pop() } else { None };
         let terms = match parked {
             Some(parked) => Terms::Resumed(parked),
-            None if self.rng.bool() => Terms::Fixed(cpu),
-            None => Terms::Revocable(cpu),
+            None => Terms::New(cpu),
         };
         let mut work = |lease: &mut dyn Leased| {
             for _ in 0..self.rng.usize(1..=30) {
@@ -137,7 +109,7 @@ impl Actor {
             0..8 => self.alloc_by(&|request| lease.alloc(request)),
             8..13 => self.free_by(&|block| lease.free(block.pfn, block.order)),
             13..15 => self.alloc_own(lease),
-            _ => lease.tend(),
+            _ => lease.renew(),
         }
     }
 

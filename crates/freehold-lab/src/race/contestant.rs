@@ -168,11 +168,6 @@ impl<'p> Contestant<'p> {
             Contestant::Design(design) => with_design!(design, Host, D => {
                 enter(DesignPeer::<D>::new(frames)?, stake)
             }),
-            Contestant::Peer(PeerName::Lease)
-                if stake.bench == BenchName::Churn && stake.threads > 1 =>
-            {
-                Start::Skips("where memory is nearly full, a thread that waits keeps some".into())
-            }
             Contestant::Peer(PeerName::Lease) => match LeasePeer::new(frames, stake.threads)? {
                 Some(peer) => enter(peer, stake),
                 None => Start::Skips("it has one thread a CPU".to_owned()),

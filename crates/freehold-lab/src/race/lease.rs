@@ -1,5 +1,5 @@
-//! The design `freehold` as users with a thread a CPU have it: each thread leases its caches,
-//! and takes no lock.
+//! The design `freehold` as users with a thread a CPU have it: each thread leases its caches, and
+//! takes no lock.
 
 use crate::peers::{Peer, Refused, Seat};
 use freehold::designs::{Freehold, Lease};
@@ -45,10 +45,6 @@ impl Peer for LeasePeer {
         self.0.serves(order)
     }
 
-    fn has_bulk(&self) -> bool {
-        true
-    }
-
     fn metadata_bytes(&self) -> Option<usize> {
         self.0.metadata_bytes()
     }
@@ -61,26 +57,26 @@ impl Peer for LeasePeer {
 /// The caches of one CPU.
 pub(super) struct LeaseSeat<'a>(Lease<'a, Host>);
 
+impl LeaseSeat<'_> {
+    /// Takes the caches again, if another thread has run out of memory and taken them away.
+    #[inline(never)]
+    fn alloc_again(&mut self, request: Request) -> Option<Pfn> {
+        self.0.renew();
+        self.0.alloc(request).ok()
+    }
+}
+
 impl Seat for LeaseSeat<'_> {
     type Block = Pfn;
 
     #[inline(always)]
     fn alloc(&mut self, order: Order, migratetype: MigrateType) -> Option<Pfn> {
-        self.0.alloc(Request::new(order).migratetype(migratetype)).ok()
+        let request = Request::new(order).migratetype(migratetype);
+        self.0.try_alloc(request).or_else(|| self.alloc_again(request))
     }
 
     #[inline(always)]
     fn free(&mut self, block: Pfn, order: Order) -> Result<(), Refused> {
         self.0.free(block, order).map_err(|_| Refused)
-    }
-
-    #[inline]
-    fn alloc_bulk(&mut self, out: &mut [Pfn]) -> usize {
-        self.0.alloc_bulk(Request::default(), out).unwrap_or(0)
-    }
-
-    #[inline]
-    fn free_bulk(&mut self, blocks: &mut [Pfn]) -> Result<(), Refused> {
-        self.0.free_bulk(blocks, Order::ZERO).map_err(|_| Refused)
     }
 }

@@ -18,11 +18,10 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Calls that need a lock wait, or do without. Calls that take none proceed, which does no
     /// harm: `thaw_copy` repairs what they had half done when the copy was made, even if parts of
-    /// the copy were made one after the other. Revocable leases end, as for a drain. A
-    /// [`Lease`](crate::designs::Lease) continues.
+    /// the copy were made one after the other. Leases are revoked, as by a drain.
     ///
     /// Cost: takes every lock, and so waits for what others do under them; one
-    /// [`Platform::heavy_barrier`] for each revocable lease.
+    /// [`Platform::heavy_barrier`] for each lease.
     ///
     /// Requires that callers are threads: an interrupt handler that calls this after it interrupted
     /// the holder of a lock deadlocks.
@@ -46,8 +45,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// What other threads of the original had allocated stays allocated, and so do the few frames
     /// that they were just about to allocate or to free. Pageblocks that they had out of
-    /// circulation come back. The caches of a [`Lease`](crate::designs::Lease) that another thread
-    /// has stay leased, with what they hold. Counts of events may lack what calls under way did.
+    /// circulation come back. Caches of a lease that the machine refused to revoke stay leased,
+    /// with what they hold. Counts of events may lack what calls under way did.
     ///
     /// Two things must not be under way in the original when it is copied: a call of the copy's own
     /// thread, from within which the copy is made; and, with `freehold`, frees of parts of a block

@@ -14,9 +14,7 @@ use crate::units::Order;
 use places::Places;
 use traits::{Alloc, Bulk, Compact, Free, Freeze, Inspect, Ranges, Upkeep};
 
-pub use freehold::{
-    DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick, RevocableLease,
-};
+pub use freehold::{DoubleFree, Freehold, FreeholdSettings, Lease, ParkedLease, Pick};
 
 pub mod freehold;
 #[doc(hidden)]

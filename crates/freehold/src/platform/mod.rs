@@ -234,6 +234,12 @@ pub trait Platform: 'static {
     /// not preempted. Pins nest: the one that began last ends first.
     fn pin(&self) -> Pinned<Self::PinState>;
 
+    /// As [`Platform::pin`], for a caller that need not know its CPU. Default: that.
+    #[inline(always)]
+    fn pin_anywhere(&self) -> Self::PinState {
+        self.pin().state
+    }
+
     /// Ends what [`Platform::pin`] began, given the state that it returned.
     fn unpin(&self, state: Self::PinState);
 
@@ -256,8 +262,8 @@ pub trait Platform: 'static {
     }
 
     /// The heavy half; returns whether the machine has one. If not, nothing is ordered, and there
-    /// are no new revocable leases. Those that exist cannot be revoked: drains and allocations that
-    /// run out of memory leave them what they hold, as they do a `Lease`. Default: `false`.
+    /// are no new leases. Those that exist cannot be revoked: drains and allocations that run out
+    /// of memory leave them what they hold. Default: `false`.
     fn heavy_barrier(&self) -> bool {
         false
     }

@@ -34,6 +34,12 @@ impl<'a, P: Platform> Pin<'a, P> {
         (cpu, Pin { platform, state })
     }
 
+    /// Pins the caller, to whatever CPU that is.
+    #[inline(always)]
+    pub fn anywhere(platform: &'a P) -> Self {
+        Pin { platform, state: platform.pin_anywhere() }
+    }
+
     /// The platform that the caller is pinned on.
     #[inline(always)]
     pub fn platform(&self) -> &'a P {

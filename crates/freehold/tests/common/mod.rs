@@ -15,6 +15,7 @@ use freehold::platform::{Pinned, Platform, Scalar};
 std::thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
     static RELAXED: Cell<u64> = const { Cell::new(0) };
+    static REFUSES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often this thread has waited for others.
@@ -27,8 +28,14 @@ pub(crate) fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-// Not every binary that includes this file has more than one CPU.
+/// Whether the machine refuses this thread the heavy barrier from now on.
+pub(crate) fn refuse_barriers(refuses: bool) {
+    REFUSES.set(refuses);
+}
+
+// Not every binary that includes this file has more than one CPU, or leases.
 const _: fn(u32) = run_on;
+const _: fn(bool) = refuse_barriers;
 const _: fn() -> u64 = relaxed;
 
 /// Waits for a lock by letting other threads run: tests have more threads than CPUs.
@@ -70,7 +77,7 @@ impl Platform for TestPlatform {
 
     fn heavy_barrier(&self) -> bool {
         fence(SeqCst);
-        true
+        !REFUSES.get()
     }
 
     fn irq_save(&self) {}

@@ -343,43 +343,6 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
-/// The holder of a lease checks whether it has been asked for frames, and ends it, while another
-/// CPU drains the caches. In whatever order, nothing is lost.
-#[test]
-fn a_lease_ends_while_another_cpu_drains() {
-    explore(2, || {
-        let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
-        let held = lease.alloc(frame()).expect("memory is free");
-        let other = on_cpu(&machine, 1, |machine| machine.drain(CpuId::new(0)));
-        lease.give_back_if_asked();
-        lease.free(held, Order::ZERO).expect("it is held");
-        drop(lease);
-        join(other).expect("the CPU exists");
-        check_held(&machine, 0);
-    });
-}
-
-/// The holder of a lease releases its frames while another CPU frees a frame of one of its
-/// pageblocks, which is full, and drains.
-#[test]
-fn a_lease_releases_its_frames_while_another_cpu_frees() {
-    explore(2, || {
-        let machine = build::<Sound>(2);
-        let lease = machine.lease(CpuId::new(0)).expect("there is no other lease");
-        (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
-        let other = on_cpu(&machine, 1, |machine| {
-            free(machine, 7);
-            machine.drain(CpuId::new(0)).expect("the CPU exists");
-        });
-        lease.give_back_if_asked();
-        lease.give_back();
-        drop(lease);
-        join(other);
-        check_held(&machine, BLOCK);
-    });
-}
-
 /// A pageblock is queued while memory has run out and an allocation drains all caches: the zone is
 /// marked as cached, which the next allocation sees, or this one has found the frame.
 #[test]

@@ -1,11 +1,11 @@
-//! Revocable leases in the design `freehold`, under loom: see `freehold_loom.rs` for how such
+//! Leases in the design `freehold`, under loom: see `freehold_loom.rs` for how such
 //! models are made.
 
 use crate::freehold_models::{
     ALL, BLOCK, Frames, Sound, build, check_held, explore, frame, join, on_cpu, take,
 };
 use crate::loom_platform::{LoomCell, LoomPlatform, refuse_barriers, run_on};
-use freehold::designs::{ParkedLease, RevocableLease};
+use freehold::designs::{Lease, ParkedLease};
 use freehold::platform::{Platform, SharedCell};
 use freehold::{CpuId, Error, Order, Pfn};
 use loom::sync::Arc;
@@ -39,7 +39,7 @@ impl Contents {
 /// is allocated.
 fn one_frame_left<P: Platform + Default>() -> (Arc<Frames<P>>, ParkedLease) {
     let machine = build::<P>(3);
-    let lease = machine.lease_revocable(CPU).expect("there is no other lease");
+    let lease = machine.lease(CPU).expect("there is no other lease");
     (0..LAST).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
     let parked = lease.park();
     run_on(1);
@@ -47,13 +47,13 @@ fn one_frame_left<P: Platform + Default>() -> (Arc<Frames<P>>, ParkedLease) {
     (machine, parked)
 }
 
-fn resume<P: Platform>(machine: &Frames<P>, parked: ParkedLease) -> RevocableLease<'_, P> {
+fn resume<P: Platform>(machine: &Frames<P>, parked: ParkedLease) -> Lease<'_, P> {
     machine.resume(parked).expect("it is of this allocator")
 }
 
 /// Frees a frame and allocates one, by a lease; returns how many of the frames that were free
 /// initially, or were freed, it then holds.
-fn work<P: Platform>(lease: &RevocableLease<'_, P>, contents: &Contents) -> u64 {
+fn work<P: Platform>(lease: &Lease<'_, P>, contents: &Contents) -> u64 {
     contents.touch(FREED);
     lease.free(Pfn::new(FREED), Order::ZERO).expect("it is held");
     take_one(lease.alloc(frame()), contents)
@@ -145,7 +145,7 @@ fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
                 lease.renew();
             } else {
                 drop(lease);
-                lease = machine.lease_revocable(CPU).expect("there is no other lease");
+                lease = machine.lease(CPU).expect("there is no other lease");
             }
             let taken = work(&lease, &contents);
             drop(lease);
@@ -153,6 +153,24 @@ fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
             check_held(&machine, ALL - 2 + taken);
         });
     }
+}
+
+/// The owner of a lease ends it while another CPU frees a frame of one of its pageblocks, which is
+/// full, and drains.
+#[test]
+fn a_lease_ends_while_another_cpu_frees() {
+    explore(2, || {
+        let machine = build::<Sound>(2);
+        let lease = machine.lease(CPU).expect("there is no other lease");
+        (0..=BLOCK).for_each(|nth| assert_eq!(lease.alloc(frame()), Ok(Pfn::new(nth))));
+        let other = on_cpu(&machine, 1, |machine| {
+            machine.free(Pfn::new(FREED), Order::ZERO).expect("it is held");
+            machine.drain(CPU).expect("the CPU exists");
+        });
+        drop(lease);
+        join(other);
+        check_held(&machine, BLOCK);
+    });
 }
 
 /// A lease is revoked and ended, and another thread has the next one of the same caches, while the
@@ -164,7 +182,7 @@ fn the_next_lease_begins_while_the_last_one_is_revoked() {
         let theirs = contents.clone();
         let drain = on_cpu(&machine, 1, |machine| machine.drain(CPU));
         let next = on_cpu(&machine, 2, move |machine| {
-            let lease = machine.lease_revocable(CPU);
+            let lease = machine.lease(CPU);
             lease.map_or(0, |lease| take_one(lease.alloc(frame()), &theirs))
         });
         run_on(2);
@@ -180,7 +198,7 @@ fn the_next_lease_begins_while_the_last_one_is_revoked() {
 fn two_owners_revoke_each_other() {
     explore(1, || {
         let (machine, parked) = one_frame_left::<Sound>();
-        let second = machine.lease_revocable(CpuId::new(1)).expect("there is no other lease");
+        let second = machine.lease(CpuId::new(1)).expect("there is no other lease");
         let second = second.park();
         let work = |machine: &Frames<Sound>, parked| {
             u64::from(resume(machine, parked).alloc(frame()).is_ok())
@@ -211,7 +229,7 @@ fn a_lease_is_given_back_without_a_barrier() {
                 Act::Renews => lease.renew(),
                 Act::Ends => {
                     drop(lease);
-                    lease = machine.lease_revocable(CPU).expect("there is no other lease");
+                    lease = machine.lease(CPU).expect("there is no other lease");
                 }
             }
             let taken = work(&lease, &contents);

@@ -6,10 +6,7 @@ use std::collections::HashSet;
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
 use freehold::designs::Freehold;
-use freehold::{
-    BulkFreeError, Config, CpuId, Error, Events, FrameCount, MemoryRange, NodeId, Order, Pfn,
-    Request,
-};
+use freehold::{Config, Error, Events, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 
 type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
 
@@ -157,31 +154,4 @@ fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
         }
         check_whole(&frames);
     }
-}
-
-#[test]
-fn bulk_calls_through_a_lease_come_to_the_same_as_without() {
-    let frames = machine(64, 2);
-    let lease = frames.lease(CpuId::new(0)).unwrap();
-    for (order, want) in [(0, 5000), (0, 63), (0, 1), (2, 100), (9, 7)] {
-        let order = Order::new(order);
-        let mut out = vec![Pfn::default(); want];
-        assert_eq!(lease.alloc_bulk(Request::new(order), &mut out), Ok(want), "{order}");
-        let distinct: HashSet<_> = out.iter().collect();
-        assert_eq!(distinct.len(), want);
-        assert_eq!(lease.free_bulk(&out, order), Ok(()));
-        let again = BulkFreeError { freed: 0, error: Error::DoubleFree };
-        assert_eq!(lease.free_bulk(&out, order), Err(again));
-    }
-    // All memory, of which one frame is freed twice in the middle.
-    let mut out = vec![Pfn::default(); 70_000];
-    let count = lease.alloc_bulk(Request::default(), &mut out).unwrap();
-    assert_eq!(count as u64, 64 * PAGEBLOCK);
-    out.truncate(count);
-    frames.free(out[1000], Order::ZERO).unwrap();
-    let twice = BulkFreeError { freed: 1000, error: Error::DoubleFree };
-    assert_eq!(lease.free_bulk(&out, Order::ZERO), Err(twice));
-    assert_eq!(lease.free_bulk(&out[1001..], Order::ZERO), Ok(()));
-    drop(lease);
-    check_whole(&frames);
 }

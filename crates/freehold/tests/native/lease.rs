@@ -1,25 +1,32 @@
-//! Leases: the holder allocates without a lock, and no other call depends on it.
+//! Leases: the owner allocates without a lock, and nothing that an idle one has is out of reach.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use crate::common::{TestPlatform, relaxed, run_on};
+use crate::common::{TestPlatform, refuse_barriers, relaxed, run_on};
 use crate::machine::Machine;
-use freehold::designs::Freehold;
-use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
-    Watermark,
-};
+use freehold::designs::{Freehold, Lease};
+use freehold::{Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn};
+use freehold::{Request, Watermark};
 
 type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
 
 const CPU: CpuId = CpuId::new(0);
 
-fn machine(frames: u64, cpus: usize) -> Frames {
+/// So many frames, of which so many are reserved.
+fn machine_with(frames: u64, reserved: u64) -> Frames {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
+    let cpus = [NodeId::new(0); 4];
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(reserved));
     Machine::new(TestPlatform, &config, &Default::default())
+}
+
+fn machine(frames: u64) -> Frames {
+    machine_with(frames, 0)
+}
+
+fn lease(frames: &Frames, cpu: u32) -> Lease<'_, TestPlatform> {
+    frames.lease(CpuId::new(cpu)).expect("there is no other lease")
 }
 
 fn all_free(frames: &Frames) -> bool {
@@ -28,14 +35,20 @@ fn all_free(frames: &Frames) -> bool {
     frames.zones().all(|zone| zone.free == zone.managed)
 }
 
+fn take_all(mut alloc: impl FnMut() -> Result<Pfn, Error>) -> Vec<Pfn> {
+    std::iter::from_fn(|| alloc().ok()).collect()
+}
+
 #[test]
-fn a_holder_gets_every_frame_once_and_releases_all() {
-    let frames = machine(4096, 2);
-    let lease = frames.lease(CPU).unwrap();
+fn an_owner_gets_every_frame_once_and_releases_all() {
+    let frames = machine(4096);
+    let mut lease = lease(&frames, 0);
+    run_on(1);
     for order in [0, 1, 3, 8, 9, 10].map(Order::new) {
         for migratetype in MigrateType::ALL {
+            lease.renew();
             let request = Request::new(order).migratetype(migratetype);
-            let mut got: Vec<_> = std::iter::from_fn(|| lease.alloc(request).ok()).collect();
+            let mut got = take_all(|| lease.alloc(request));
             got.sort();
             got.dedup();
             assert_eq!(got.len() as u64, 4096 >> order.get(), "{order}");
@@ -52,15 +65,175 @@ fn a_holder_gets_every_frame_once_and_releases_all() {
 }
 
 #[test]
-fn one_thread_at_a_time() {
-    let frames = machine(1024, 2);
-    let lease = frames.lease(CPU).unwrap();
-    assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
-    assert_eq!(frames.lease(CpuId::new(2)).err(), Some(Error::UnknownCpu));
-    let other = frames.lease(CpuId::new(1)).expect("that one is free");
+fn what_an_idle_owner_has_is_there_for_all() {
+    let frames = machine(2048);
+    let mut lease = lease(&frames, 0);
+    let held = lease.try_alloc(Request::default()).expect("the cache can acquire");
+    assert!(frames.zones().next().unwrap().per_cpu > FrameCount::ZERO);
+    run_on(1);
+    let before = relaxed();
+    let others = take_all(|| frames.alloc(Request::default()));
+    assert_eq!(others.len(), 2047, "nothing stays with the lease");
+    assert!(lease.is_revoked());
+    assert!(relaxed() - before <= 2, "no call is waited for");
+    // The owner continues by the ordinary path.
+    assert_eq!(lease.try_alloc(Request::default()), None);
+    assert_eq!(lease.try_free(held, Order::ZERO), None);
+    assert_eq!(lease.alloc(Request::default()), Err(Error::OutOfMemory));
+    // Another thread frees what it has, and it finds that.
+    frames.free(held, Order::ZERO).unwrap();
+    assert_eq!(lease.free(held, Order::ZERO), Err(Error::DoubleFree));
+    for &pfn in &others {
+        frames.free(pfn, Order::ZERO).unwrap();
+    }
+    lease.renew();
+    assert!(!lease.is_revoked());
+    let held = lease.try_alloc(Request::default()).expect("the cache can acquire");
+    assert_eq!(lease.try_free(held, Order::ZERO), Some(Ok(())));
     drop(lease);
-    drop(other);
-    drop(frames.lease(CPU).expect("it is free again"));
+    assert!(all_free(&frames));
+}
+
+#[test]
+fn the_reserves_count_what_a_lease_has() {
+    let frames = machine_with(4096, 400);
+    let lease = lease(&frames, 0);
+    let classes = [Watermark::High, Watermark::Low, Watermark::Min, Watermark::Ignore];
+    let take = |class| {
+        let request = Request::default().watermark(class);
+        take_all(|| lease.alloc(request)).len()
+    };
+    assert_eq!(classes.map(take), [3496, 100, 100, 400]);
+}
+
+#[test]
+fn one_owner_at_a_time() {
+    let frames = machine(1024);
+    let first = lease(&frames, 0);
+    assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
+    assert_eq!(frames.lease(CpuId::new(4)).err(), Some(Error::UnknownCpu));
+    drop(lease(&frames, 1));
+    frames.drain(CPU).unwrap();
+    assert!(first.is_revoked());
+    // Its owner may be about to look: until it ends the lease, there can be no other one.
+    assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
+    drop(first);
+    drop(lease(&frames, 0));
+}
+
+#[test]
+fn a_look_revokes_nothing() {
+    let frames = machine(1024);
+    let lease = lease(&frames, 0);
+    lease.alloc(Request::default()).unwrap();
+    let zone = frames.zones().next().unwrap();
+    assert_eq!((zone.free.get(), zone.per_cpu.get()), (512, 511));
+    assert_eq!(frames.events().allocated.get(), 1);
+    frames.validate().unwrap();
+    frames.tick(CPU).unwrap();
+    assert!(!lease.is_revoked());
+    frames.offline_cpu(CPU).unwrap();
+    assert!(lease.is_revoked());
+    assert_eq!(frames.zones().next().unwrap().per_cpu, FrameCount::ZERO);
+}
+
+#[test]
+fn what_is_left_when_a_lease_ends_is_found() {
+    let frames = machine(2048);
+    for revoked in [false, true] {
+        let lease = lease(&frames, 0);
+        lease.alloc(Request::default()).unwrap();
+        if revoked {
+            frames.drain(CPU).unwrap();
+        }
+        drop(lease);
+        run_on(1);
+        let others = take_all(|| frames.alloc(Request::default()));
+        assert_eq!(others.len(), 2047);
+        (0..2048).for_each(|pfn| frames.free(Pfn::new(pfn), Order::ZERO).unwrap());
+    }
+}
+
+#[test]
+fn a_lease_can_be_put_away() {
+    let (frames, others) = (machine(1024), machine(1024));
+    let lease = lease(&frames, 0);
+    let held = lease.alloc(Request::default()).unwrap();
+    let parked = others.resume(lease.park()).expect_err("it is not theirs");
+    assert_eq!(frames.lease(CPU).err(), Some(Error::Leased));
+    let lease = frames.resume(parked).unwrap();
+    assert_eq!(lease.try_free(held, Order::ZERO), Some(Ok(())));
+    // Others take from it while it is parked, too.
+    let parked = lease.park();
+    run_on(1);
+    assert_eq!(take_all(|| frames.alloc(Request::default())).len(), 1024);
+    let lease = frames.resume(parked).unwrap();
+    assert!(lease.is_revoked());
+}
+
+#[test]
+fn without_a_barrier_there_is_no_lease() {
+    let frames = machine(1024);
+    refuse_barriers(true);
+    assert_eq!(frames.lease(CPU).err(), Some(Error::NoBarrier));
+}
+
+#[test]
+fn an_allocation_that_fails_does_not_wait_for_leases_that_stay() {
+    let frames = machine(4096);
+    let leases = [1, 2, 3].map(|cpu| lease(&frames, cpu));
+    run_on(0);
+    refuse_barriers(true);
+    let held = leases.each_ref().map(|lease| lease.alloc(Request::default()).unwrap());
+    // Others get what the caches of the leases do not hold: each of those holds one pageblock.
+    let all = take_all(|| frames.alloc(Request::default()));
+    assert_eq!(all.len(), 4096 - 3 * 512);
+    let before = relaxed();
+    for _ in 0..10 {
+        assert_eq!(frames.alloc(Request::default()), Err(Error::OutOfMemory));
+        assert_eq!(frames.alloc(Request::new(Order::new(9))), Err(Error::OutOfMemory));
+    }
+    let waits = relaxed() - before;
+    assert!(waits <= 20, "{waits} waits for leases in 20 failures");
+    // Their owners have lost nothing, and find what others free.
+    frames.free(held[0], Order::ZERO).unwrap();
+    assert_eq!(frames.free(held[0], Order::ZERO), Err(Error::DoubleFree));
+    assert_eq!(leases[0].free(held[0], Order::ZERO), Err(Error::DoubleFree));
+    let own = take_all(|| leases[0].try_alloc(Request::default()).ok_or(Error::Leased));
+    assert_eq!(own.len(), 512);
+    for _ in 0..2 {
+        frames.free(own[0], Order::ZERO).unwrap();
+        assert_eq!(leases[0].try_alloc(Request::default()), Some(own[0]));
+        assert_eq!(leases[0].try_alloc(Request::default()), None);
+    }
+    assert!(leases.iter().all(|lease| !lease.is_revoked()));
+}
+
+#[test]
+fn a_free_on_a_leased_cpu_reaches_the_zone() {
+    let frames = machine(1024);
+    let lease = lease(&frames, 0);
+    run_on(1);
+    let pfn = frames.alloc(Request::default()).unwrap();
+    frames.drain(CpuId::new(1)).unwrap();
+    run_on(0);
+    frames.free(pfn, Order::ZERO).unwrap();
+    assert_eq!(frames.zones().next().unwrap().free.get(), 1024);
+    assert!(!lease.is_revoked());
+}
+
+#[test]
+fn what_a_lease_that_stays_leaves_behind_is_found_when_memory_is_low() {
+    let frames = machine_with(2048, 100);
+    let request = Request::default().watermark(Watermark::Ignore);
+    let count = || take_all(|| frames.alloc(request)).len();
+    let lease = lease(&frames, 0);
+    lease.alloc(request).unwrap();
+    run_on(1);
+    refuse_barriers(true);
+    assert_eq!(count(), 2048 - 512);
+    drop(lease);
+    assert_eq!(count(), 511);
 }
 
 #[test]
@@ -77,7 +250,7 @@ fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
         let events = frames.numa_events(zone).expect("there is such a zone");
         [events.hit, events.miss, events.foreign, events.local, events.other].map(FrameCount::get)
     };
-    let lease = frames.lease(CPU).unwrap();
+    let lease = lease(&frames, 0);
     for order in [0, 0, 2, 9].map(Order::new) {
         lease.alloc(Request::new(order)).unwrap();
     }
@@ -91,7 +264,7 @@ fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
     run_on(1);
     frames.alloc(Request::default().node(NodeId::new(0))).unwrap();
     assert_eq!(numa(0), [528, 0, 0, 527, 1]);
-    // The holder uses up what is near to it and not in CPU 1's caches, and goes on elsewhere.
+    // The owner uses up what is near to it and not in CPU 1's caches, and goes on elsewhere.
     run_on(0);
     let full = (0..2048).map(|_| lease.alloc(Request::default())).all(|pfn| pfn.is_ok());
     assert!(full, "node 1 has room");
@@ -103,116 +276,93 @@ fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
     drop(lease);
 }
 
+/// The holder of each frame: none, or one of the threads.
+struct Owners(Vec<AtomicU8>);
+
+impl Owners {
+    fn take(&self, pfn: Pfn, order: Order) {
+        self.change(pfn, order, 0, 1);
+    }
+
+    fn give(&self, pfn: Pfn, order: Order) {
+        self.change(pfn, order, 1, 0);
+    }
+
+    fn change(&self, pfn: Pfn, order: Order, from: u8, to: u8) {
+        for owner in &self.0[pfn.get() as usize..][..1 << order.get()] {
+            assert_eq!(owner.swap(to, SeqCst), from, "{pfn} has changed hands");
+        }
+    }
+}
+
 #[test]
-fn a_drain_asks_and_does_not_wait() {
-    let frames = machine(4096, 2);
-    let lease = frames.lease(CPU).unwrap();
-    let pfn = lease.alloc(Request::default()).unwrap();
-    assert!(!lease.is_asked());
-    frames.drain(CPU).unwrap();
-    assert!(lease.is_asked());
-    assert!(frames.zones().next().unwrap().per_cpu > FrameCount::ZERO, "nothing is taken by force");
-    lease.give_back_if_asked();
-    assert!(!lease.is_asked());
-    let zone = frames.zones().next().unwrap();
-    assert_eq!((zone.per_cpu.get(), zone.free.get()), (0, 4095));
-    lease.free(pfn, Order::ZERO).unwrap();
-    drop(lease);
+fn owners_among_cpus_that_revoke() {
+    const ROUNDS: usize = 40_000;
+    /// How often each lease is revoked.
+    const REVOKED: usize = 20;
+    const FRAMES: u64 = 4096;
+    let frames = machine(FRAMES);
+    let owners = Owners((0..FRAMES).map(|_| AtomicU8::new(0)).collect());
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (frames, owners, done) = (&frames, &owners, &done);
+        let work = move |cpu: u32| {
+            let (mut lease, mut own) = (lease(frames, cpu), Vec::new());
+            let (mut round, mut renewed) = (0, 0);
+            while round < ROUNDS || renewed < REVOKED {
+                round += 1;
+                if round % 64 == 0 && lease.is_revoked() {
+                    lease.renew();
+                    renewed += 1;
+                }
+                let order = Order::new((round % 7 == 0).into());
+                if let Ok(pfn) = lease.alloc(Request::new(order)) {
+                    owners.take(pfn, order);
+                    own.push((pfn, order));
+                }
+                if own.len() > 1500 || round % 3 == 0 && !own.is_empty() {
+                    let (pfn, order) = own.swap_remove(round % own.len());
+                    owners.give(pfn, order);
+                    lease.free(pfn, order).unwrap();
+                }
+            }
+            for (pfn, order) in own {
+                owners.give(pfn, order);
+                lease.free(pfn, order).unwrap();
+            }
+        };
+        let leases = [0, 1].map(|cpu| scope.spawn(move || work(cpu)));
+        scope.spawn(move || {
+            run_on(2);
+            while !done.load(SeqCst) {
+                let got = take_all(|| frames.alloc(Request::default()));
+                got.iter().for_each(|&pfn| owners.take(pfn, Order::ZERO));
+                for &pfn in &got {
+                    owners.give(pfn, Order::ZERO);
+                    frames.free(pfn, Order::ZERO).unwrap();
+                }
+                frames.validate().expect("the accounting is right");
+                thread::yield_now();
+            }
+        });
+        let ended = leases.map(|lease| lease.join());
+        done.store(true, SeqCst);
+        ended.into_iter().for_each(Result::unwrap);
+    });
     assert!(all_free(&frames));
 }
 
 #[test]
-fn a_holder_that_never_answers_loses_nothing() {
-    let frames = machine(2048, 2);
-    let lease = frames.lease(CPU).unwrap();
-    let held = lease.alloc(Request::default()).unwrap();
-    // All others get what the caches of the holder do not hold: those hold one pageblock.
-    run_on(0);
-    let others: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
-    assert_eq!(others.len(), 2048 - 512);
-    assert!(lease.is_asked());
-    for &pfn in &others {
-        frames.free(pfn, Order::ZERO).unwrap();
-    }
-    // Another thread frees the holder's own frame, and the holder finds it.
-    frames.free(held, Order::ZERO).unwrap();
-    assert_eq!(frames.free(held, Order::ZERO), Err(Error::DoubleFree));
-    assert_eq!(lease.free(held, Order::ZERO), Err(Error::DoubleFree));
-    let all: Vec<_> = std::iter::from_fn(|| lease.alloc(Request::default()).ok()).collect();
-    assert_eq!(all.len(), 2048);
-    for &pfn in &all {
-        lease.free(pfn, Order::ZERO).unwrap();
-    }
-    drop(lease);
-    assert!(all_free(&frames));
-}
-
-#[test]
-fn what_a_holder_leaves_behind_is_found_when_memory_is_low() {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2048))];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(100));
-    let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
-    let request = Request::default().watermark(Watermark::Ignore);
-    let count = || std::iter::from_fn(|| frames.alloc(request).ok()).count();
-    let lease = frames.lease(CPU).unwrap();
-    lease.alloc(request).unwrap();
-    run_on(1);
-    assert_eq!(count(), 2048 - 512);
-    // It was asked, and has not responded.
-    drop(lease);
-    assert_eq!(count(), 511);
-}
-
-#[test]
-fn an_allocation_that_fails_waits_for_no_lease() {
-    let frames = machine(4096, 4);
-    let leases = [1, 2, 3].map(|cpu| frames.lease(CpuId::new(cpu)).unwrap());
-    run_on(0);
-    let all: Vec<_> = std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
-    assert_eq!(all.len(), 4096);
-    assert!(leases.iter().all(|lease| lease.is_asked()));
-    // One holds free frames, and does not respond.
-    frames.free(all[0], Order::ZERO).unwrap();
-    leases[0].give_back();
-    leases[0].alloc(Request::default()).unwrap();
-    for &pfn in &all[512..1024] {
-        leases[0].free(pfn, Order::ZERO).unwrap();
-    }
-    let before = relaxed();
-    for _ in 0..10 {
-        while frames.alloc(Request::default()).is_ok() {}
-        assert_eq!(frames.alloc(Request::new(Order::new(9))), Err(Error::OutOfMemory));
-    }
-    let waits = relaxed() - before;
-    assert!(waits <= 20, "{waits} waits for leases in 20 failures");
-}
-
-#[test]
-fn requests_that_leave_the_reserves_alone_do_so_here() {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(400));
-    let frames: Frames = Machine::new(TestPlatform, &config, &Default::default());
-    let lease = frames.lease(CPU).unwrap();
-    let take = |class| {
-        let request = Request::default().watermark(class);
-        std::iter::from_fn(|| lease.alloc(request).ok()).count()
-    };
-    let classes = [Watermark::High, Watermark::Low, Watermark::Min, Watermark::Ignore];
-    assert_eq!(classes.map(take), [3496, 100, 100, 400]);
-}
-
-#[test]
-fn a_holder_among_others() {
+fn an_owner_among_cpus_that_free_and_drain() {
     const ROUNDS: usize = 30_000;
-    let frames = machine(8192, 2);
+    let frames = machine(8192);
     let (handed, done) = (AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
-        // The holder hands every other frame to a thread that frees it; a third one drains.
+        // The owner hands every other frame to a thread that frees it; a third one drains.
         scope.spawn(|| {
-            let lease = frames.lease(CPU).unwrap();
+            let mut lease = lease(&frames, 0);
             for round in 0..ROUNDS {
+                lease.renew();
                 let pfn = lease.alloc(Request::default()).expect("there is enough");
                 if round % 2 == 0 {
                     lease.free(pfn, Order::ZERO).unwrap();

@@ -41,5 +41,4 @@ mod pressure;
 mod range;
 mod range_owners;
 mod remove;
-mod revocable;
 mod stress;

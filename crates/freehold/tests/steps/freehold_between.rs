@@ -103,7 +103,7 @@ fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
 fn a_lease_begins_while_another_one_is_revoked() {
     let revoke = |frames: &Frames| {
         // It may wait for the lock. The lease that it gets does not end.
-        let lease = unless_it_waits(|| frames.lease_revocable(CPU).map(|lease| lease.park()));
+        let lease = unless_it_waits(|| frames.lease(CPU).map(|lease| lease.park()));
         if let Some(Ok(_)) = lease {
             frames.drain(CPU).expect("the CPU exists");
         }
@@ -124,7 +124,7 @@ fn a_handler_uses_the_lease_that_it_interrupts() {
     for step in 0.. {
         // The lease moves to the handler, and so must live forever.
         let frames: &'static Frames = Box::leak(Box::new(machine(4, 0)));
-        let lease = Rc::new(frames.lease_revocable(CPU).expect("there is no other lease"));
+        let lease = Rc::new(frames.lease(CPU).expect("there is no other lease"));
         let got = Rc::new(RefCell::new(Vec::new()));
         let (same, theirs) = (Rc::clone(&lease), Rc::clone(&got));
         let handler = move || {

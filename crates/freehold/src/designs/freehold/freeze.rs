@@ -14,10 +14,8 @@
 //! was allocated whole stays allocated, though not as part of the same block, if that does not fit.
 //! What is doubtful is lost to the copy rather than allocated twice.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use super::Freehold;
-use super::caches::lock::{ASKED, HELD, NotRevoked};
+use super::caches::lock::{CacheGuard, IfLeased};
 use super::pageblocks::huge::pageblocks_in;
 use super::pageblocks::state::{Holder, State, Use};
 use super::pageblocks::{FRAMES, PageblockIndex};
@@ -25,7 +23,7 @@ use super::zones::{TREES, Zones};
 use crate::designs::Context;
 use crate::designs::traits::Freeze;
 use crate::memmap::index::ZoneIndex;
-use crate::platform::{Platform, RawLock, Word};
+use crate::platform::{Platform, RawLock};
 use crate::stat::Census;
 use crate::units::Order;
 
@@ -39,7 +37,8 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
         self.zones.hotplug().lock().lock();
         self.zones.iter().for_each(|zone| zone.lock_compaction());
         for cpu in 0..self.zones.cpu_count() {
-            let held = self.freeze_cpu(context, cpu);
+            let guard = self.lock(context, cpu, ANY_ZONE, IfLeased::Revoke);
+            let held = guard.map(CacheGuard::leave_locked).is_some();
             self.cache(cpu, ANY_ZONE).set_frozen(held);
         }
     }
@@ -57,28 +56,6 @@ impl<P: Platform> Freeze<P> for Freehold<P> {
     fn thaw_copy(&self, context: Context<'_, P>) {
         self.repair();
         self.thaw(context);
-    }
-}
-
-impl<P: Platform> Freehold<P> {
-    /// Takes the lock of a CPU's caches, unless a lease that cannot be revoked has it; returns
-    /// whether it did.
-    fn freeze_cpu(&self, context: Context<'_, P>, cpu: usize) -> bool {
-        loop {
-            let guard = self.lock_if_vacant(context, cpu, ANY_ZONE);
-            match guard.map_or_else(|| self.revoke(context, cpu, ANY_ZONE), Ok) {
-                Ok(guard) => {
-                    guard.leave_locked();
-                    return true;
-                }
-                Err(NotRevoked::NoBarrier) => return false,
-                Err(NotRevoked::Changed) => {}
-            }
-            // Relaxed: the owner alone decides whether there is such a lease.
-            if matches!(self.per_cpu(cpu).lease.load(Relaxed), HELD | ASKED) {
-                return false;
-            }
-        }
     }
 }
 
@@ -104,17 +81,16 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Leases the caches for good if the freeze does not have their lock. A lease that could not be
-    /// revoked may have ended since, and another call may have taken the lock. Then it is not known
-    /// what of these caches is half done.
+    /// Keeps the caches from all callers for good if the freeze does not have their lock. The lease
+    /// that could not be revoked may have ended since, and another call may have taken the lock. It
+    /// is not known what of these caches is half done.
     fn repair_cpu(&self, cpu: usize) {
         let (per_cpu, cache) = (self.per_cpu(cpu), self.cache(cpu, ZoneIndex(0)));
         let frozen = cache.set_frozen(false);
         cache.set_frozen(frozen);
         if !frozen {
             per_cpu.try_lock();
-            // Relaxed: there is no other thread. If it says `ASKED`, that request is forgotten.
-            per_cpu.lease.store(HELD, Relaxed);
+            per_cpu.lease.lose();
         }
     }
 
@@ -256,7 +232,6 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    use super::super::caches::lock::VACANT;
     use super::super::contiguous::isolate::Isolation;
     use super::super::pageblocks::run::{Run, Span};
     use super::super::pageblocks::state::Planted;
@@ -265,7 +240,7 @@ mod tests {
     use crate::config::{Config, MemoryRange};
     use crate::memmap::region::Metadata;
     use crate::platform::RawLock;
-    use crate::testing::TestPlatform;
+    use crate::testing::{TestPlatform, refuse_barriers};
     use crate::units::MigrateType;
     use crate::units::{CpuId, FrameCount, NodeId, Pfn};
     use crate::{Error, PageAllocator, Request};
@@ -460,21 +435,46 @@ mod tests {
         copy(&frames, 513);
     }
 
+    /// Freezes, copies, and thaws, on a machine that refuses the barrier for the lease of CPU 1,
+    /// whose caches hold a pageblock.
+    fn copy_leased(frames: &Frames, meanwhile: impl FnOnce()) {
+        refuse_barriers(true);
+        let frozen = frames.freeze();
+        meanwhile();
+        frames.thaw_copy(frozen);
+        refuse_barriers(false);
+        assert_eq!(frames.lease(CpuId::new(1)).err(), Some(Error::Leased));
+        frames.drain_all();
+        assert_eq!(frames.validate().unwrap().free.get(), ALL - 512, "they are left alone");
+    }
+
+    #[test]
+    fn caches_of_a_lease_that_cannot_be_revoked_are_lost() {
+        let frames = new();
+        let mut lease = frames.lease(CpuId::new(1)).unwrap();
+        lease.try_alloc(Request::default()).unwrap();
+        copy_leased(&frames, || ());
+        lease.renew();
+        assert!(lease.is_revoked());
+        assert_eq!(lease.try_alloc(Request::default()), None);
+        drop(lease);
+        assert_eq!(frames.lease(CpuId::new(1)).err(), Some(Error::Leased));
+        // A copy of the copy.
+        let frozen = frames.freeze();
+        frames.thaw_copy(frozen);
+        assert_eq!(frames.lease(CpuId::new(1)).err(), Some(Error::Leased));
+    }
+
     #[test]
     fn caches_of_a_lease_that_ended_meanwhile_are_left_alone() {
         let frames = new();
-        let cpu = CpuId::new(1);
-        let lease = frames.lease(cpu).unwrap();
-        let frozen = frames.freeze();
+        let lease = frames.lease(CpuId::new(1)).unwrap();
+        lease.try_alloc(Request::default()).unwrap();
         // The lease ends while the copy is made, and another call has the lock.
-        let per_cpu = frames.design().per_cpu(1);
-        per_cpu.lease.store(VACANT, Relaxed);
-        frames.thaw_copy(frozen);
-        assert_eq!(frames.lease(cpu).err(), Some(crate::Error::Leased));
-        frames.drain_all();
-        assert_eq!(frames.validate().unwrap().free.get(), ALL);
-        drop(lease);
-        drop(frames.lease(cpu).unwrap());
+        copy_leased(&frames, || {
+            drop(lease);
+            assert!(frames.design().per_cpu(1).try_lock());
+        });
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use super::Freehold;
 use super::caches::cache::{Active, Fill, list_of};
+use super::caches::lock::IfLeased;
 use super::pageblocks::PageblockIndex;
 use super::pageblocks::run::Run;
 use super::pageblocks::state::{Holder, Use};
@@ -171,7 +172,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Result<(), Violation> {
-        let Some(guard) = self.lock_if_vacant(context, cpu, zone) else { return Ok(()) };
+        let Some(guard) = self.lock(context, cpu, zone, IfLeased::Leave) else { return Ok(()) };
         let broken = |rule, pageblock: PageblockIndex| {
             Err(Violation { rule, at: self.zones.pageblocks.pfn_of(pageblock.frame()) })
         };
@@ -222,7 +223,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Reads what the caches of a CPU have counted, under their lock. If a lease has them, its
-    /// holder goes on counting meanwhile.
+    /// owner goes on counting meanwhile.
     pub(crate) fn while_steady<R>(
         &self,
         context: Context<'_, P>,
@@ -230,7 +231,7 @@ impl<P: Platform> Freehold<P> {
         look: impl FnOnce() -> R,
     ) -> R {
         // One lock for the caches in all zones.
-        let _guard = self.lock_if_vacant(context, cpu, ZoneIndex(0));
+        let _guard = self.lock(context, cpu, ZoneIndex(0), IfLeased::Leave);
         look()
     }
 }

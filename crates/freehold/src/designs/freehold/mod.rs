@@ -65,7 +65,7 @@ mod zones;
 #[cfg(test)]
 mod tests;
 
-pub use caches::{Lease, ParkedLease, RevocableLease};
+pub use caches::{Lease, ParkedLease};
 pub use settings::{DoubleFree, FreeholdSettings, Pick};
 
 /// The design. What the fast paths read comes first, and fits a cache line with what a platform

@@ -52,9 +52,7 @@ enum Op {
     AddMemory,
     RemoveMemory,
     /// Takes a lease, allocates and frees with it, and ends it.
-    Lease {
-        revocable: bool,
-    },
+    Lease,
 }
 
 const OPS: [Op; 16] = [
@@ -259,7 +257,7 @@ fn perform<D: Design<StepPlatform>>(state: &State<D>, op: Op, victims: &Victims,
                 total.update(|total| total - count.get());
             }
         }
-        Op::Lease { .. } => unreachable!("only one design has leases"),
+        Op::Lease => unreachable!("only one design has leases"),
     }
 }
 
@@ -280,8 +278,8 @@ fn taken_by(op: Op) -> u64 {
         Op::AllocBulk => 5,
         // Frames in pageblocks that are being emptied are promised to no allocation.
         Op::AllocRange | Op::Compact | Op::RemoveMemory => FRAMES,
-        // Nor are those that the holder of a lease has.
-        Op::Lease { .. } => FRAMES,
+        // Nor are those that the owner of a lease has.
+        Op::Lease => FRAMES,
         _ => 0,
     }
 }

@@ -118,9 +118,8 @@ impl<D: Design<Chaos> + Sync> Storm<D> {
     fn lease(&self, by: &mut Disturber<'_, Self>) -> Result<()> {
         let Some(allocator) = as_freehold(&self.allocator) else { return Ok(()) };
         let cpu = CpuId::new(by.rng.u32(..self.weather.cpus));
-        let terms = if by.rng.bool() { Terms::Fixed(cpu) } else { Terms::Revocable(cpu) };
         let mut result = Ok(());
-        with_lease(allocator, terms, &mut |lease| {
+        with_lease(allocator, Terms::New(cpu), &mut |lease| {
             result = self.use_lease(lease, by);
             false
         });
@@ -142,7 +141,7 @@ impl<D: Design<Chaos> + Sync> Storm<D> {
                     _ => lease.free(frame, Order::ZERO)?,
                 }
             }
-            lease.tend();
+            lease.renew();
         }
         Ok(())
     }

@@ -113,7 +113,10 @@ impl<P: Platform> Freehold<P> {
             if let Some(frame) = take() {
                 return Ok(frame);
             }
-            if self.zones.is_short(&zones, request, |cpu| is_kept && self.is_leased(cpu)) {
+            if self
+                .zones
+                .is_short(&zones, request, |cpu| is_kept && self.per_cpu(cpu).lease.has_lock())
+            {
                 break;
             }
             if helps && !may_wait {
@@ -135,14 +138,14 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let (cpu, pin) = context.pin();
-        let guard = self.try_lock_pinned(pin, cpu, zone)?;
+        let guard = self.try_lock(pin, cpu, zone)?;
         guard.alloc_cached(request).inspect(|_| guard.note_taken(context, request.order()))
     }
 
     /// Takes a block of a zone whose level allows it.
     fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
         let may_serve = self.zones.may_serve_from_cache(context.cpu_here(), zone, request);
-        let guard = may_serve.then(|| self.lock_some(context, zone)).flatten();
+        let guard = may_serve.then(|| self.lock_any(context, zone)).flatten();
         let frame = guard.and_then(|guard| {
             guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))
         });
@@ -181,7 +184,7 @@ impl<P: Platform> Freehold<P> {
         let (here, cpus) = (context.cpu_here(), self.zones.cpu_count());
         (here..here + cpus).find_map(|cpu| {
             loop {
-                let guard = self.try_lock(context, cpu % cpus, zone)?;
+                let guard = self.try_lock(context.pin().1, cpu % cpus, zone)?;
                 let Some(released) = guard.release_one(request.content(), !may_share) else {
                     let shared = may_share.then(|| guard.alloc_cached(request)).flatten();
                     return shared.inspect(|_| guard.note_taken(context, request.order()));
@@ -271,7 +274,7 @@ impl<P: Platform> Freehold<P> {
             }
             match state.holder() {
                 Holder::Cpu(cpu) => {
-                    if let Some(guard) = self.try_lock(context, cpu, zone)
+                    if let Some(guard) = self.try_lock(context.pin().1, cpu, zone)
                         && let state = self.zones.pageblocks.state(pageblock)
                         && state.is_split_of(cpu)
                         && !state.is_listed()

@@ -124,13 +124,13 @@ impl<P: Platform> Freehold<P> {
     ) -> usize {
         let Some(zone) = self.may_take_words(zones, request) else { return 0 };
         let (cpu, pin) = context.pin();
-        let Some(guard) = self.try_lock_pinned(pin, cpu, zone) else { return 0 };
+        let Some(guard) = self.try_lock(pin, cpu, zone) else { return 0 };
         guard.take_words(zones, request, out)
     }
 
     /// The zone from which single frames are taken by words: the best one, if it is above its low
     /// watermark.
-    pub(crate) fn may_take_words(&self, zones: &[u16], request: &Request) -> Option<ZoneIndex> {
+    fn may_take_words(&self, zones: &[u16], request: &Request) -> Option<ZoneIndex> {
         let zone = self.zones.usable(zones, request).next()?;
         let limit = request.effective_limit();
         let may = request.order() == Order::ZERO
@@ -151,7 +151,7 @@ impl<P: Platform> Freehold<P> {
 
     /// The first few frames, if they lie in one word, are allocations of their own, and none is
     /// free.
-    pub(crate) fn word_of(&self, frames: &[Pfn]) -> Option<WordOfFrames> {
+    fn word_of(&self, frames: &[Pfn]) -> Option<WordOfFrames> {
         let first = self.zones.pageblocks.index_of(frames[0])?;
         let word = first / WORD_FRAMES;
         let base = self.zones.pageblocks.pfn_of(word * WORD_FRAMES).get();
@@ -182,7 +182,7 @@ impl<P: Platform> Freehold<P> {
 
 impl<P: Platform> LockedCache<'_, P> {
     /// Takes single frames out of the cache; returns how many.
-    pub(crate) fn take_words(&self, zones: &[u16], request: &Request, out: &mut [Pfn]) -> usize {
+    fn take_words(&self, zones: &[u16], request: &Request, out: &mut [Pfn]) -> usize {
         let most = out.len().min(LOCKED_FRAMES);
         let (out, hot) = (&mut out[..most], self.cache.hot);
         let mut count = 0;
@@ -221,12 +221,12 @@ impl<P: Platform> LockedCache<'_, P> {
 }
 
 /// Frames of one word.
-pub(crate) struct WordOfFrames {
-    pub(crate) word: usize,
-    pub(crate) mask: u64,
-    pub(crate) count: usize,
+struct WordOfFrames {
+    word: usize,
+    mask: u64,
+    count: usize,
     /// The state of the pageblock, which is split.
-    pub(crate) state: State,
+    state: State,
 }
 
 /// A run of fewer free frames is written frame by frame.

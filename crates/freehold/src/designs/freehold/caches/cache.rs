@@ -77,7 +77,7 @@ pub(crate) struct Hot<P: Platform> {
     /// The active words: by what is taken and by type, the word to take from next. Written under
     /// the lock; without it, what is read is a hint.
     active: [[P::U32; TYPES]; Active::ALL.len()],
-    /// Frames that the CPU of the cache took out of it, or the holder of a lease.
+    /// Frames that the CPU of the cache took out of it, or the owner of a lease.
     allocated: P::LocalCell<u64>,
 }
 

@@ -1,6 +1,7 @@
 //! Draining: caches release what they hold, for other CPUs, for large blocks, and when a CPU goes
 //! offline.
 
+use super::lock::IfLeased;
 use crate::Error;
 use crate::config::MemoryRange;
 use crate::designs::Context;
@@ -24,7 +25,7 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zones.indexes() {
-            let Some(guard) = self.lock(context, cpu, zone) else { continue };
+            let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) else { continue };
             guard.drain();
             for pageblock in self.zones.pageblocks.all() {
                 let state = self.zones.pageblocks.state(pageblock);
@@ -40,7 +41,7 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
     fn tick(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zones.indexes() {
-            let Some(guard) = self.try_lock(context, cpu, zone) else { continue };
+            let Some(guard) = self.try_lock(context.pin().1, cpu, zone) else { continue };
             guard.collect_queued();
             guard.release_spares(usize::MAX);
         }
@@ -48,10 +49,10 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Releases all pageblocks with free frames of a CPU cache. Asks the holder of a lease to do
-    /// so, without waiting for it: what it holds does not count as cached until the lease ends.
+    /// Releases all pageblocks with free frames of a CPU cache. Revokes a lease; what one that
+    /// cannot be revoked holds does not count as cached until it ends.
     pub(crate) fn drain_cache(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
-        if let Some(guard) = self.lock(context, cpu, zone) {
+        if let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) {
             guard.drain();
         }
     }
@@ -69,8 +70,8 @@ impl<P: Platform> Freehold<P> {
         let mut is_kept = false;
         for cpu in (0..self.zones.cpu_count()).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
             let guard = match may_wait {
-                true => self.lock(context, cpu, zone),
-                false => self.try_lock(context, cpu, zone),
+                true => self.lock(context, cpu, zone, IfLeased::Revoke),
+                false => self.try_lock(context.pin().1, cpu, zone),
             };
             match guard {
                 Some(guard) => guard.drain(),

@@ -255,7 +255,7 @@ impl<P: Platform> Freehold<P> {
             return Ok(false);
         }
         let cpu = context.cpu_here();
-        let Some(guard) = self.try_lock(context, cpu, index) else { return Ok(false) };
+        let Some(guard) = self.try_lock(context.pin().1, cpu, index) else { return Ok(false) };
         if !guard.acquire(pageblock) {
             return Ok(false);
         }
@@ -278,7 +278,7 @@ impl<P: Platform> Freehold<P> {
             return;
         }
         let zone = self.zones.pageblocks.zone(pageblock);
-        let Some(guard) = self.try_lock(context, cpu, zone) else { return };
+        let Some(guard) = self.try_lock(context.pin().1, cpu, zone) else { return };
         guard.collect_queued();
         // What follows takes stack that the collection needs for itself.
         guard.release_if_listed(pageblock);

@@ -93,14 +93,12 @@ impl<P: Platform> LockedCache<'_, P> {
     #[inline(never)]
     pub(crate) fn drain(&self) {
         let Some(_section) = self.zones().begin_drain(self.cpu, self.zone_index) else { return };
-        // All stacks, whatever they seem to have: a CPU that pushes a pageblock too late for this
-        // look sees that the mark is gone, and sets it again.
-        (0..self.zones().stacks()).for_each(|stack| {
-            self.collect_stack(stack, |pageblock| {
-                if self.pageblocks().count_free(pageblock) > 0 {
-                    self.release(pageblock);
-                }
-            });
+        // A CPU that pushes a pageblock too late for this look sees that the mark is gone, and sets
+        // it again.
+        self.collect_all_queued(|pageblock| {
+            if self.pageblocks().count_free(pageblock) > 0 {
+                self.release(pageblock);
+            }
         });
         while let Some(pageblock) = self.cache.any_listed() {
             self.cache.unlink(self.pageblocks(), pageblock);
@@ -119,7 +117,12 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Collects from the pageblocks of a stack, and puts those that are still the cache's away.
+    /// The same of all stacks, whatever they seem to have; `put` puts those away that are still the
+    /// cache's.
+    pub(crate) fn collect_all_queued(&self, put: impl Fn(PageblockIndex)) {
+        (0..self.zones().stacks()).for_each(|stack| self.collect_stack(stack, &put));
+    }
+
     fn collect_stack(&self, stack: usize, put: impl Fn(PageblockIndex)) {
         let mut next = self.queue().take(stack);
         while let Some(pageblock) = next {
@@ -148,7 +151,7 @@ impl<P: Platform> LockedCache<'_, P> {
     fn try_pass_on(&self, pageblock: PageblockIndex, holder: Holder) -> bool {
         let Holder::Cpu(cpu) = holder else { return false };
         let (_, pin) = Pin::new(self.platform);
-        let Some(other) = self.design.try_lock_pinned(pin, cpu, self.zone_index) else {
+        let Some(other) = self.design.try_lock(pin, cpu, self.zone_index) else {
             return false;
         };
         let state = self.pageblocks().state(pageblock);

@@ -9,9 +9,8 @@ mod free;
 mod hold;
 mod lease;
 pub(super) mod lock;
+mod operation;
 mod refill;
-mod revocable;
 mod spares;
 
-pub use lease::Lease;
-pub use revocable::{ParkedLease, RevocableLease};
+pub use lease::{Lease, ParkedLease};

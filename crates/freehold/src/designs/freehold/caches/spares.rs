@@ -86,7 +86,7 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<bool, Error> {
         let zone = self.zones.pageblocks.zone(pageblock);
         let (cpu, pin) = context.pin();
-        match self.try_lock_pinned(pin, cpu, zone) {
+        match self.try_lock(pin, cpu, zone) {
             Some(guard) => guard.free_to_spares(pageblock),
             None => Ok(false),
         }

@@ -9,6 +9,7 @@
 
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
+use crate::designs::freehold::caches::lock::IfLeased;
 use crate::designs::freehold::pageblocks::huge::pageblocks_in;
 use crate::designs::freehold::pageblocks::run::Span;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
@@ -62,7 +63,7 @@ impl<P: Platform> Freehold<P> {
         pageblock: PageblockIndex,
     ) -> bool {
         let zone = self.zones.pageblocks.zone(pageblock);
-        let Some(guard) = self.lock(context, cpu, zone) else { return false };
+        let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) else { return false };
         if !guard.is_of_zone(pageblock) {
             return false;
         }

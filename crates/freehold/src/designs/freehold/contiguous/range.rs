@@ -6,6 +6,7 @@ use crate::compact::Migrate;
 use crate::compact::state::CompactionState;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
+use crate::designs::freehold::caches::lock::IfLeased;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
@@ -193,8 +194,8 @@ impl<P: Platform> Freehold<P> {
         (0..LOOKS).any(|_| {
             if is_queued() {
                 for cpu in 0..self.zones.cpu_count() {
-                    if let Some(guard) = self.lock(context, cpu, zone) {
-                        guard.collect_all_queued();
+                    if let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) {
+                        guard.collect_all_queued(|pageblock| guard.relink(pageblock));
                     }
                 }
             }

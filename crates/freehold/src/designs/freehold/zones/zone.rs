@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::tree::Tree;
 use crate::compact::state::CompactionState;
-use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
+use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::hotplug::Marked;
 use crate::platform::{LockClass, Pin, Platform, RawLock, Word};
 use crate::request::Request;
