@@ -278,7 +278,7 @@ fn a_pageblock_comes_to_another_zone_while_calls_work_on_it() {
     };
     let upkeep: Call = |machine| {
         machine.tick(CPU).expect("the CPU exists");
-        machine.drain(CpuId::new(2)).expect("the CPU exists");
+        machine.drain_all();
     };
     let compact: Call = |machine| _ = machine.compact(&ALL);
     let range: Call = |machine| {

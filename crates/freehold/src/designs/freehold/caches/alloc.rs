@@ -113,10 +113,8 @@ impl<P: Platform> Freehold<P> {
             if let Some(frame) = take() {
                 return Ok(frame);
             }
-            if self
-                .zones
-                .is_short(&zones, request, |cpu| is_kept && self.per_cpu(cpu).lease.has_lock())
-            {
+            let is_exempt = |cpu| is_kept && self.per_cpu(cpu).lease.has_lock();
+            if self.zones.is_short(&zones, request, is_exempt) {
                 break;
             }
             if helps && !may_wait {
