@@ -11,8 +11,8 @@ use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
 use freehold::designs::{DoubleFree, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{
-    Config, CpuId, Error, FrameCount, FrameStatus, Immovable, MemoryRange, Migrate, MigrateError,
-    NodeId, Order, Pfn, RangeRequest, Request, ZoneKind,
+    Config, Error, FrameCount, FrameStatus, Immovable, MemoryRange, Migrate, MigrateError, NodeId,
+    Order, Pfn, RangeRequest, Request, ZoneKind,
 };
 
 /// An owner whose content moves at once, except for this frame.
@@ -307,8 +307,8 @@ fn a_pageblock_comes_to_another_zone_while_calls_work_on_it() {
     ];
     // With the frame that the call frees, and how many of its steps are left out between stops.
     let none = u64::MAX;
-    let calls = [(free, 7, 1), (alloc, none, 5), (upkeep, none, 3), (range, none, 11)];
-    let calls = calls.into_iter().chain([(compact, none, 11)]);
+    let calls = [(free, 7, 1), (alloc, none, 5), (upkeep, none, 1), (range, none, 11)];
+    let calls = calls.into_iter().chain([(compact, none, 5)]);
     for (nth, build) in builds.into_iter().enumerate() {
         for (call, stays, stride) in calls.clone().skip(usize::from(nth == 3)) {
             let meanwhile = move |machine: &Frames| {
