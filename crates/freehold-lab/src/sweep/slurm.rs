@@ -9,8 +9,8 @@ use super::campaign::Campaign;
 use super::status::Status;
 use super::store::Store;
 use super::{left, name};
-use crate::UsageError;
 use crate::cli::SweepArgs;
+use crate::error::UsageError;
 use crate::report::out;
 
 /// Prints the script for what is missing, in so many parts.

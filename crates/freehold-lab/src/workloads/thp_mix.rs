@@ -13,7 +13,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent, scaled};
 use crate::report::document::Work;
