@@ -12,7 +12,7 @@ use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
-use super::lru::{AnyLru, HostKeeper, Lists};
+use super::lru::{AnyLru, HostKeeper, Lists, ReclaimingFrames};
 use super::meeting::Meeting;
 use super::reach::{Direct, Ground, Indirect, Memory, Reach};
 use super::ring::{HostRing, RingPlan};
@@ -20,7 +20,6 @@ use super::workload::{self, Ended, Finished, Returned, TaskWorkload};
 use super::{Block, Content, Place, Task, abandoned};
 use crate::cell::HostCell;
 use crate::designs::with_design;
-use crate::frames::Frames;
 use crate::host::tasks::{bind, start};
 use crate::host::yardstick::{Yardstick, clock_ns};
 use crate::host::{HostDesign, arena, check_memory};
@@ -279,7 +278,7 @@ impl<W: TaskWorkload> HostRun<'_, W> {
     fn run_on<'a, R: Reach>(
         &self,
         ground: Ground<'a, R>,
-        allocator: &'a (dyn Frames + Sync),
+        allocator: &'a (dyn ReclaimingFrames + Sync),
         managed: FrameCount,
         yardstick: Option<Yardstick>,
     ) -> Result<Finished> {
@@ -344,7 +343,7 @@ pub(super) mod tests {
     /// The same in an arena whose allocator is called through a wrapper.
     fn on_arena<R>(
         arena: &FrameArena<ZoneLock<Host>>,
-        frames: &(dyn Frames + Sync),
+        frames: &(dyn ReclaimingFrames + Sync),
         work: impl FnOnce(&HostTask<'_, Indirect<'_>>) -> R,
     ) -> R {
         let shared = Shared::new(Ground::<Indirect<'_>> { frames, memory: arena }, &[], 1);
@@ -354,7 +353,7 @@ pub(super) mod tests {
     /// Runs one task of a workload in an arena whose allocator is called through a wrapper.
     pub(crate) fn run_one<W: TaskWorkload>(
         arena: &FrameArena<ZoneLock<Host>>,
-        frames: &(dyn Frames + Sync),
+        frames: &(dyn ReclaimingFrames + Sync),
         work: &W,
     ) -> Result<W::Outcome> {
         on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))

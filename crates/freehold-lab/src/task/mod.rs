@@ -33,7 +33,7 @@ use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 #[cfg(test)]
 pub(crate) use host::tests::run_one;
-use lru::{AnyLru, Frees};
+use lru::{AnyLru, Frees, ReclaimingFrames};
 use owners::{Mover, Owners};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.
@@ -89,7 +89,7 @@ pub(crate) type Content = [u8; FRAME_BYTES as usize];
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
 pub(crate) trait Task: Sized {
-    type Frames: Frames + ?Sized;
+    type Frames: ReclaimingFrames + ?Sized;
     type Platform: Platform;
     type Owner: Owner;
 

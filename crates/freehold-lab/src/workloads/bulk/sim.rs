@@ -78,7 +78,7 @@ struct Shared {
 fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Report, Snapshot)> {
     let plan = memory(cell.spec, cell.assignments)?;
     let mut machine = Machine::new(cell.spec, cell.seed)?;
-    let frames = plan.build(&mut machine, cell)?;
+    let frames: Rc<dyn Frames> = plan.build(&mut machine, cell)?;
     let barrier = machine.barrier(cell.cpus);
     let times = RefCell::new(vec![Times::default(); cell.cpus]);
     let shared = Rc::new(Shared { frames: Rc::clone(&frames), times, error: Cell::new(None) });
