@@ -13,6 +13,7 @@ use freehold_sim::CpuHandle;
 
 use super::flow::Flow;
 use super::frames::CheckedFrames;
+use super::leases::{Ending, Leased, Terms};
 use super::ledger::{Block, Ledger};
 use super::menu::{self, Dish};
 use super::round::goes_away;
@@ -197,7 +198,7 @@ impl Actor {
     }
 
     /// Allocates a block by a call of the allocator or of a lease.
-    pub(super) fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
+    fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
         let order = self.order();
         let (request, limit) = self.request(order);
         match self.world.flow.allocating_block(order, || call(request)) {
@@ -232,7 +233,7 @@ impl Actor {
     }
 
     /// Frees a block by a call of the allocator or of a lease.
-    pub(super) fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
+    fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
         if let Some(block) = self.let_go() {
             self.world.flow.freeing_block(block, || call(block));
         }
@@ -394,5 +395,52 @@ impl Actor {
             panic!("an invariant is violated: {violation}");
         }
         self.world.tally.borrow_mut().validations += 1;
+    }
+
+    /// Works through a lease for a while.
+    fn lease(&mut self) {
+        let world = Rc::clone(&self.world);
+        let cpu = CpuId::new(self.rng.u32(..world.slots));
+        let parked = if self.rng.bool() { world.parked.borrow_mut().pop() } else { None };
+        let terms = match parked {
+            Some(parked) => Terms::Resumed(parked),
+            None if self.rng.bool() => Terms::Fixed(cpu),
+            None => Terms::Revocable(cpu),
+        };
+        let mut work = |lease: &mut dyn Leased| {
+            for _ in 0..self.rng.usize(1..=30) {
+                self.lease_step(lease);
+            }
+            self.rng.bool()
+        };
+        match world.frames.with_lease(terms, &mut work) {
+            Ending::Unsupported => {}
+            Ending::Refused(error) => assert_eq!(error, Error::Leased),
+            Ending::Ended => world.tally.borrow_mut().leases += 1,
+            Ending::Parked(parked) => {
+                world.tally.borrow_mut().leases += 1;
+                world.parked.borrow_mut().push(parked);
+            }
+        }
+    }
+
+    fn lease_step(&mut self, lease: &mut dyn Leased) {
+        match self.rng.u8(..16) {
+            0..8 => self.alloc_by(&|request| lease.alloc(request)),
+            8..13 => self.free_by(&|block| lease.free(block.pfn, block.order)),
+            13..15 => self.alloc_own(lease),
+            _ => lease.tend(),
+        }
+    }
+
+    fn alloc_own(&mut self, lease: &dyn Leased) {
+        let (request, limit) = self.request(Order::ZERO);
+        let mut out = vec![Pfn::default(); self.rng.usize(1..=80)];
+        let wanted = out.len() as u64;
+        let call = || lease.alloc_own(request, &mut out);
+        let count = self.world.flow.allocating(wanted, call, |&count| count as u64);
+        for &pfn in &out[..count] {
+            self.take(Block { pfn, order: Order::ZERO }, limit);
+        }
     }
 }

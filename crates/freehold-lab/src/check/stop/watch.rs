@@ -16,7 +16,7 @@ use freehold_sim::Sim;
 use super::super::frames::CheckedFrames;
 use super::super::leases::{Ending, Leased, Terms};
 use super::super::lru::Cache;
-use super::StopTally;
+use super::super::tally::StopTally;
 use crate::frames::Frames;
 
 /// The kind of a call.
