@@ -9,9 +9,9 @@
 //! [`TaskWorkload::run_on_host`]: workload::TaskWorkload::run_on_host
 
 mod calls;
-pub(crate) mod host;
+mod host;
 pub(crate) mod lru;
-mod meeting;
+pub(crate) mod meeting;
 pub(crate) mod owners;
 pub(crate) mod page_cache;
 pub(crate) mod page_lists;
