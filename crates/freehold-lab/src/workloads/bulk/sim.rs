@@ -10,7 +10,7 @@ use freehold_host::Snapshot;
 use freehold_sim::{CpuHandle, Machine, Path, Report, Spec};
 use serde_json::json;
 
-use super::{STEPS, Times, WAYS, Way, sum_up, variants};
+use super::ways::{STEPS, Times, WAYS, Way, sum_up, variants};
 use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
 use crate::frames::Frames;
