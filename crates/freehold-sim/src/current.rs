@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
+use crate::access::Op;
 use crate::coroutine;
-use crate::hierarchy::Op;
 use crate::interrupt;
 use crate::state::State;
 

@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod account;
 mod barrier;
 mod cache;

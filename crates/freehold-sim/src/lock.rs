@@ -15,8 +15,8 @@
 
 use std::collections::VecDeque;
 
+use crate::access::Op;
 use crate::account::Spent;
-use crate::hierarchy::Op;
 use crate::spec::Picos;
 use crate::state::{State, Status};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::access::Served;
 use crate::account::{ClassBooks, Path, Spent, Tally};
-use crate::hierarchy::Served;
 use crate::schedule::Schedule;
 use crate::spec::Picos;
 use crate::state::{State, Status};

@@ -2,12 +2,12 @@
 
 use freehold::{CpuId, NodeId};
 
+use crate::access::{Op, Outcome};
 use crate::account::{Books, Path, Spent, Window};
 use crate::barrier::Gate;
-use crate::directory::{Line, NO_HOME};
 use crate::fault::{FaultState, Faults};
 use crate::halt::Halting;
-use crate::hierarchy::{Hierarchy, Op, Outcome};
+use crate::hierarchy::{Hierarchy, Line, NO_HOME};
 use crate::interrupt::Handler;
 use crate::lock::Lock;
 use crate::prefetch::prefetch;
