@@ -1,14 +1,16 @@
 //! The machine that runs on this thread: how the platform's storage finds it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use crate::access::Op;
 use crate::coroutine;
-use crate::interrupt;
+use crate::parts::Handler;
 use crate::state::State;
 
 thread_local! {
     static CURRENT: RefCell<Option<Box<State>>> = const { RefCell::new(None) };
+    /// Whether the machine that runs on this thread may be interrupted at all.
+    static MAY_BE_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Makes `state` the machine of this thread.
@@ -20,12 +22,12 @@ pub(crate) fn enter(state: Box<State>) {
     let may_be_interrupted = state.may_be_interrupted();
     let previous = CURRENT.replace(Some(state));
     assert!(previous.is_none(), "a machine cannot run inside another one");
-    interrupt::set_on(may_be_interrupted);
+    MAY_BE_INTERRUPTED.set(may_be_interrupted);
 }
 
 /// Removes the machine of this thread.
 pub(crate) fn leave() -> Option<Box<State>> {
-    interrupt::set_on(false);
+    MAY_BE_INTERRUPTED.set(false);
     CURRENT.take()
 }
 
@@ -35,11 +37,27 @@ pub(crate) fn with<R>(act: impl FnOnce(&mut State) -> R) -> Option<R> {
     CURRENT.with_borrow_mut(|slot| slot.as_mut().map(|state| act(state)))
 }
 
+/// Where the running CPU may be interrupted: before an access of memory, or a step of a lock.
+#[inline]
+fn interrupt_point() {
+    if MAY_BE_INTERRUPTED.get() {
+        interrupt();
+    }
+}
+
+#[cold]
+fn interrupt() {
+    if let Some(Some((Handler(handler), cpu, node))) = with(State::begin_interrupt) {
+        handler(cpu, node);
+        with(State::end_interrupt);
+    }
+}
+
 /// Acts on the running machine when no other CPU is earlier: the order of all accesses of shared
 /// memory. `None` outside a machine. `address` is that of the memory about to be accessed, or 0.
 #[inline]
 pub(crate) fn in_turn<R>(address: usize, act: impl FnOnce(&mut State) -> R) -> Option<R> {
-    interrupt::point();
+    interrupt_point();
     if_or_when(State::keeps_turn, address, act)
 }
 
@@ -51,7 +69,7 @@ pub(crate) fn within_core<R>(
     op: Op,
     act: impl FnOnce(&mut State) -> R,
 ) -> Option<R> {
-    interrupt::point();
+    interrupt_point();
     if_or_when(|state| state.stays_within_core(address, op) || state.keeps_order(), address, act)
 }
 

@@ -1,5 +1,5 @@
-//! The memory system as a whole: lines, sharers, caches, memory, contents of frames, prices. What an
-//! access of it costs is in `directory`, and what clearing a frame costs in `frames`.
+//! The memory system as a whole: lines, sharers, caches, memory, contents of frames, prices. What
+//! an access of it costs is in `directory`, and what clearing a frame costs in `frames`.
 
 use crate::cache::{Caches, Stamp};
 use crate::memory::Memory;

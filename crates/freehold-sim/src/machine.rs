@@ -3,21 +3,22 @@
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use freehold::{CpuId, FrameCount, NodeId, Pfn};
 
 use crate::account::DataBooks;
-use crate::barrier::Gate;
 use crate::coroutine::Task;
 use crate::cpu::{Barrier, CpuHandle, WorkLock};
 use crate::current;
 use crate::fault::Faults;
 use crate::frames;
+use crate::parts::{Gate, Handler, NEVER, Status};
 use crate::region::{Home, Kind, Region};
 use crate::report::Report;
 use crate::schedule::Schedule;
 use crate::spec::{BadSpec, Spec};
-use crate::state::{NEVER, State, Status};
+use crate::state::State;
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -107,6 +108,15 @@ impl Machine {
     /// Sets the failures of later runs.
     pub fn set_faults(&mut self, faults: Faults) {
         self.state_mut().set_faults(faults);
+    }
+
+    /// Sets what runs on a CPU whenever [`Faults::interrupts_per_million`] has it interrupted, with
+    /// interrupts off. Without a handler there are no interrupts.
+    ///
+    /// [`Faults::interrupts_per_million`]: crate::Faults::interrupts_per_million
+    pub fn set_handler(&mut self, handler: impl Fn(&CpuHandle) + 'static) {
+        let handler = move |cpu, node| handler(&CpuHandle::new(cpu, node));
+        self.state_mut().handler = Some(Handler(Rc::new(handler)));
     }
 
     /// From now on, a lock that is taken by a caller which is neither pinned nor has interrupts off
