@@ -7,13 +7,13 @@
 //!
 //! `docs/machine.md` describes the model, where its figures come from, and what it leaves out.
 //!
-//! From the inside out, each using those before it: `spec` (figures), `access`, `cache`, `account`,
-//! `memory`, `sharers` and `hierarchy` (what there is between a CPU and its data), `holders`,
-//! `directory` and `frames` (the cost of an access), `schedule` and `fault` (scheduling, failures),
-//! `parts` and `state` (all that a machine consists of), `lock`, `barrier` and `interrupt`
-//! (waiting, handlers), `coroutine` and `current` (how the allocator's code is suspended and finds its
-//! machine), `platform`, `costless`, `region`, `cpu`, `report`, `machine`, `halt`, `embed` and
-//! `table` (what allocators, workloads and labs use).
+//! From the inside out, each using those before it: `spec` (figures), `access`, `cache`,
+//! `account`, `memory`, `sharers` and `hierarchy` (what there is between a CPU and its data),
+//! `holders`, `directory` and `frames` (the cost of an access), `schedule` and `fault`
+//! (scheduling, failures), `parts` and `state` (all that a machine consists of), `lock`, `barrier`
+//! and `interrupt` (waiting, handlers), `coroutine` and `current` (how the allocator's code is
+//! suspended and finds its machine), `platform`, `costless`, `region`, `cpu`, `report`, `machine`,
+//! `halt`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
 
