@@ -10,6 +10,13 @@ pub(super) trait Count: Default + Serialize + fmt::Display + Send {
     fn add(&mut self, other: &Self);
 }
 
+/// Adds these fields of one value to those of another.
+macro_rules! add {
+    ($to:ident, $from:ident: $($field:ident),*) => {
+        $($to.$field += $from.$field;)*
+    };
+}
+
 /// The operations on an allocator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Tally {
@@ -39,18 +46,9 @@ pub(super) struct Tally {
 
 impl Count for Tally {
     fn add(&mut self, other: &Tally) {
-        self.operations += other.operations;
-        self.allocations += other.allocations;
-        self.refusals += other.refusals;
-        self.validations += other.validations;
-        self.probes += other.probes;
-        self.departures += other.departures;
-        self.fights += other.fights;
-        self.moves += other.moves;
-        self.ranges += other.ranges;
-        self.removals += other.removals;
-        self.leases += other.leases;
-        self.interrupts += other.interrupts;
+        add!(self, other:
+            operations, allocations, refusals, validations, probes, departures, fights, moves,
+            ranges, removals, leases, interrupts);
     }
 }
 
@@ -103,16 +101,9 @@ pub(super) struct StopTally {
 
 impl Count for StopTally {
     fn add(&mut self, other: &Self) {
-        self.runs += other.runs;
-        self.stopped += other.stopped;
-        self.with_lock += other.with_lock;
-        self.in_section += other.in_section;
-        self.irqs_off += other.irqs_off;
-        self.waited += other.waited;
-        self.served += other.served;
-        self.short += other.short;
-        self.shortages += other.shortages;
-        self.would_wait += other.would_wait;
+        add!(self, other:
+            runs, stopped, with_lock, in_section, irqs_off, waited, served, short, shortages,
+            would_wait);
     }
 }
 
@@ -177,23 +168,9 @@ pub(super) struct LruTally {
 
 impl Count for LruTally {
     fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        self.reads += other.reads;
-        self.hits += other.hits;
-        self.large += other.large;
-        self.released += other.released;
-        self.reclaimed += other.reclaimed;
-        self.isolated += other.isolated;
-        self.regrouped += other.regrouped;
-        self.busy += other.busy;
-        self.moves += other.moves;
-        self.groups_made += other.groups_made;
-        self.groups_removed += other.groups_removed;
-        self.inherited += other.inherited;
-        self.refaults += other.refaults;
-        self.restored += other.restored;
-        self.pins += other.pins;
-        self.departures += other.departures;
+        add!(self, other:
+            operations, reads, hits, large, released, reclaimed, isolated, regrouped, busy, moves,
+            groups_made, groups_removed, inherited, refaults, restored, pins, departures);
     }
 }
 
@@ -255,19 +232,10 @@ pub(super) struct ThreadsTally {
 
 impl Count for ThreadsTally {
     fn add(&mut self, other: &Self) {
-        self.operations += other.operations;
-        self.allocations += other.allocations;
-        self.refusals += other.refusals;
-        self.frees += other.frees;
         self.threads_max = self.threads_max.max(other.threads_max);
-        self.leased += other.leased;
-        self.fights += other.fights;
-        self.compactions += other.compactions;
-        self.moves += other.moves;
-        self.ranges += other.ranges;
-        self.purged += other.purged;
-        self.removals += other.removals;
-        self.validations += other.validations;
+        add!(self, other:
+            operations, allocations, refusals, frees, leased, fights, compactions, moves, ranges,
+            purged, removals, validations);
     }
 }
 
