@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
+use freehold::{CpuId, NodeId};
+
 use crate::access::Op;
 use crate::coroutine;
 use crate::parts::Handler;
@@ -50,6 +52,31 @@ fn interrupt() {
     if let Some(Some((Handler(handler), cpu, node))) = with(State::begin_interrupt) {
         handler(cpu, node);
         with(State::end_interrupt);
+    }
+}
+
+impl State {
+    /// Whether there are interrupts, and something that handles them.
+    fn may_be_interrupted(&self) -> bool {
+        self.handler.is_some() && self.faults.faults.interrupts_per_million > 0
+    }
+
+    /// Turns the running CPU's interrupts off, if they are on and it is interrupted now; returns
+    /// what is to run.
+    fn begin_interrupt(&mut self) -> Option<(Handler, CpuId, NodeId)> {
+        let cpu = self.running;
+        let may_be = self.cpus[cpu].irq_off_since.is_none() && !std::thread::panicking();
+        if !may_be || !self.faults.interrupts() {
+            return None;
+        }
+        let handler = self.handler.clone()?;
+        self.irq_save();
+        let id = CpuId::new(cpu as u32);
+        Some((handler, id, self.spec.node_of(id)))
+    }
+
+    fn end_interrupt(&mut self) {
+        self.irq_restore(0);
     }
 }
 

@@ -10,9 +10,9 @@
 //! From the inside out, each using those before it: `spec` (figures), `access`, `cache`,
 //! `account`, `memory`, `sharers` and `hierarchy` (what there is between a CPU and its data),
 //! `holders`, `directory` and `frames` (the cost of an access), `schedule` and `fault`
-//! (scheduling, failures), `parts` and `state` (all that a machine consists of), `lock`, `barrier`
-//! and `interrupt` (waiting, handlers), `coroutine` and `current` (how the allocator's code is
-//! suspended and finds its machine), `platform`, `costless`, `region`, `cpu`, `report`, `machine`,
+//! (scheduling, failures), `parts` and `state` (all that a machine consists of), `lock` and
+//! `barrier` (waiting), `coroutine` and `current` (how the allocator's code is suspended and finds
+//! its machine), `platform`, `costless`, `region`, `cpu`, `report`, `machine`, `interrupt`,
 //! `halt`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
 
 use freehold::{CpuId, FrameCount, NodeId, Pfn};
 
@@ -13,7 +12,7 @@ use crate::cpu::{Barrier, CpuHandle, WorkLock};
 use crate::current;
 use crate::fault::Faults;
 use crate::frames;
-use crate::parts::{Gate, Handler, NEVER, Status};
+use crate::parts::{Gate, NEVER, Status};
 use crate::region::{Home, Kind, Region};
 use crate::report::Report;
 use crate::schedule::Schedule;
@@ -108,15 +107,6 @@ impl Machine {
     /// Sets the failures of later runs.
     pub fn set_faults(&mut self, faults: Faults) {
         self.state_mut().set_faults(faults);
-    }
-
-    /// Sets what runs on a CPU whenever [`Faults::interrupts_per_million`] has it interrupted, with
-    /// interrupts off. Without a handler there are no interrupts.
-    ///
-    /// [`Faults::interrupts_per_million`]: crate::Faults::interrupts_per_million
-    pub fn set_handler(&mut self, handler: impl Fn(&CpuHandle) + 'static) {
-        let handler = move |cpu, node| handler(&CpuHandle::new(cpu, node));
-        self.state_mut().handler = Some(Handler(Rc::new(handler)));
     }
 
     /// From now on, a lock that is taken by a caller which is neither pinned nor has interrupts off
