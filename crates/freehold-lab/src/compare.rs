@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 
-use crate::UsageError;
 use crate::catalog::{brief, figures, goals, host_settings, name_of, sim_settings, telling};
 use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
+use crate::error::UsageError;
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::{Comparison, Terms};
 use crate::report::document::RunResult;

@@ -13,16 +13,12 @@ use freehold::{
 };
 use freehold_host::Snapshot;
 
-use crate::task::lru::AnyLru;
-
 /// The calls of [`PageAllocator`] that workloads make, under the same names, and its state.
 pub(crate) trait Frames {
     fn alloc(&self, request: Request) -> Result<Pfn, Error>;
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error>;
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error>;
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error>;
-    /// [`Lru::alloc_reclaiming`](freehold_lru::Lru::alloc_reclaiming) from this allocator.
-    fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error>;
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
     fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError>;
     fn free_range(&self, first: Pfn, frames: FrameCount) -> Result<(), Error>;
@@ -58,13 +54,6 @@ where
 
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
         (**self).alloc_range(request, owner)
-    }
-
-    fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error> {
-        match lru {
-            AnyLru::Host(lru) => lru.alloc_reclaiming(self, request),
-            AnyLru::Sim(lru) => lru.alloc_reclaiming(self, request),
-        }
     }
 
     #[inline(always)]

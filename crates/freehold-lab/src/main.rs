@@ -11,6 +11,7 @@ mod cli;
 mod compare;
 mod designs;
 mod diff;
+mod error;
 mod fragmentation;
 mod frames;
 mod host;
@@ -43,6 +44,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use freehold_trace::tracefs::RecordError;
 
+use error::UsageError;
+
 /// The exit codes, which `--help` states.
 mod exit {
     pub(crate) const FAILURE: u8 = 1;
@@ -53,18 +56,6 @@ mod exit {
     /// As shells have it for a program that SIGINT ended.
     pub(crate) const INTERRUPTED: u8 = 130;
 }
-
-/// A mistake in the arguments that only shows when they are combined. Exits with code 2.
-#[derive(Debug)]
-pub(crate) struct UsageError(String);
-
-impl std::fmt::Display for UsageError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
 
 /// The exit code of an error.
 fn code(error: &anyhow::Error) -> u8 {

@@ -9,10 +9,10 @@ use freehold_host::Snapshot;
 use freehold_sim::{Sim, Spec};
 use serde_json::Value;
 
-use crate::UsageError;
 use crate::catalog::{WorkloadName, name_of, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::designs::{DesignName, SimDesign, with_design};
+use crate::error::UsageError;
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};

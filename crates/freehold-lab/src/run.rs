@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 
-use crate::UsageError;
 use crate::catalog::{WorkloadName, figures, host_settings, name_of, sim_settings, with_workload};
 use crate::cli::{CellArgs, Format, RunArgs};
+use crate::error::UsageError;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::document::{Document, RunResult, SCHEMA};

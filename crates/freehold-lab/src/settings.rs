@@ -9,7 +9,7 @@ use anyhow::Result;
 use freehold::{Setting, Settings};
 use serde_json::Value;
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::replay::plan::Plan;
 
 /// What a command line gives to designs and workloads.

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use clap_mangen::Man;
 
-use crate::UsageError;
 use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use crate::error::UsageError;
 use crate::report::out;
 
 /// Prints the completions of a shell.

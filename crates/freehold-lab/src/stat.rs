@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use freehold_host::Snapshot;
 use serde::Deserialize;
 
-use crate::UsageError;
 use crate::catalog::{WorkloadName, name_of};
 use crate::cli::{StatArgs, View};
+use crate::error::UsageError;
 use crate::report::document::{RunResult, SCHEMA, cpus_in_words};
 use crate::report::out;
 use crate::run::results_of;

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::hierarchy::{Outcome, Served};
+use crate::access::{Outcome, Served};
 use crate::spec::Picos;
 
 /// What a CPU is doing, as far as accounting distinguishes it.

@@ -1,15 +1,9 @@
 //! Barriers between virtual CPUs: a tool for workloads, at no cost.
 
 use crate::account::Spent;
+use crate::parts::Status;
 use crate::spec::Picos;
-use crate::state::{State, Status};
-
-/// A barrier and the CPUs that have arrived at it.
-#[derive(Clone, Debug)]
-pub(crate) struct Gate {
-    pub(crate) parties: usize,
-    pub(crate) arrived: Vec<usize>,
-}
+use crate::state::State;
 
 impl State {
     /// The running CPU arrives at a barrier; returns whether it may continue at once. All continue

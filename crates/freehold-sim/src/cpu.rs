@@ -7,8 +7,9 @@ use freehold::{CpuId, NodeId, Pfn};
 use crate::account::Path;
 use crate::coroutine;
 use crate::current;
+use crate::parts::NEVER;
 use crate::spec::{Key, Picos};
-use crate::state::{NEVER, State};
+use crate::state::State;
 
 /// A barrier between virtual CPUs. Made by [`crate::Machine::barrier`]; copies are the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

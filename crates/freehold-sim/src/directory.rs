@@ -15,64 +15,10 @@
 //! A write pays the longer of this and of invalidating the other copies, which takes as long as a
 //! transfer from them. One transfer of a line is under way at a time: later requests wait.
 
-use crate::cache::Stamp;
-use crate::hierarchy::{Hierarchy, Op, Outcome, Served};
+use crate::access::{Op, Outcome, Served};
+use crate::hierarchy::{Hierarchy, Holding, NO_HOME};
 use crate::sharers::SetId;
 use crate::spec::{CoreCosts, Picos};
-
-/// The home of a line that was never touched and has no assigned home.
-pub(crate) const NO_HOME: u8 = u8::MAX;
-
-/// Which cores have a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Holding {
-    /// Only the memory.
-    Nobody,
-    /// `core`, or wherever its caches have since put the line.
-    Single,
-    /// The cores of a set.
-    Shared,
-}
-
-/// One line of 64 bytes.
-#[derive(Clone, Debug)]
-pub(crate) struct Line {
-    /// When the current or last transfer of the line ends.
-    pub(crate) free_at: Picos,
-    /// Single: the core's counter of lines at its last touch. Shared: the number of the set.
-    pub(crate) stamp_or_set: u32,
-    /// Single: the counter of the core's last-level cache at that touch.
-    pub(crate) llc_stamp: Stamp,
-    /// Single: the core that touched the line last. Shared: the last one that fetched it.
-    pub(crate) core: u16,
-    pub(crate) holding: Holding,
-    /// Whether the memory's copy is stale.
-    pub(crate) dirty: bool,
-    /// Whether a waiter for a lock keeps reading the line.
-    pub(crate) spun_on: bool,
-    /// The kind of data in the line.
-    pub(crate) kind: u8,
-    /// The node whose memory has the line.
-    pub(crate) home: u8,
-}
-
-// Four million lines must fit in 96 MiB.
-const _: () = assert!(size_of::<Line>() == 24);
-
-impl Line {
-    pub(crate) const COLD: Line = Line {
-        free_at: 0,
-        stamp_or_set: 0,
-        llc_stamp: 0,
-        core: 0,
-        holding: Holding::Nobody,
-        dirty: false,
-        spun_on: false,
-        kind: 0,
-        home: NO_HOME,
-    };
-}
 
 /// Where the data of a miss comes from, and how long that takes.
 struct Fetch {
@@ -281,6 +227,7 @@ impl Hierarchy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hierarchy::Line;
     use crate::spec::{Key, preset};
 
     fn skylake() -> Hierarchy {

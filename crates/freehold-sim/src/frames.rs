@@ -9,21 +9,12 @@
 
 use freehold::geometry::FRAME_BYTES;
 
-use crate::cache::Stamp;
-use crate::hierarchy::{Hierarchy, Outcome, Served};
+use crate::access::{Outcome, Served};
+use crate::hierarchy::{Content, Hierarchy};
 use crate::spec::Picos;
 
 /// Lines in a frame.
 pub(crate) const LINES: u32 = (FRAME_BYTES / 64) as u32;
-
-/// The last touch of a frame's content.
-#[derive(Clone, Copy, Debug, Default)]
-struct Content {
-    stamp: Stamp,
-    llc_stamp: Stamp,
-    /// The core, plus one: 0 if the frame was never touched.
-    toucher: u16,
-}
 
 /// Where the content of a frame is, as seen from one core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,21 +22,6 @@ enum Nearness {
     Private { in_l1: bool },
     OwnLlc,
     Elsewhere,
-}
-
-/// The contents of a range of frames.
-#[derive(Debug, Default)]
-pub(crate) struct Frames {
-    first: u64,
-    contents: Vec<Content>,
-}
-
-impl Frames {
-    /// Remembers the contents of `count` frames from `first` on. Other frames are always cold.
-    pub(crate) fn cover(&mut self, first: u64, count: usize) {
-        self.first = first;
-        self.contents = vec![Content::default(); count];
-    }
 }
 
 impl Hierarchy {

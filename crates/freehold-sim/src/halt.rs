@@ -7,35 +7,10 @@
 //! before the CPU has stopped, or if it does not: then nothing may wait forever.
 
 use crate::current;
-use crate::fault::Halt;
 use crate::machine::Machine;
+use crate::parts::Status;
 use crate::platform::Sim;
-use crate::state::{State, Status};
-
-/// The machine's state about the CPU that is to stop.
-#[derive(Debug, Default)]
-pub(crate) struct Halting {
-    halt: Option<Halt>,
-    /// Whether it has stopped.
-    is_halted: bool,
-    /// Calls that it has started.
-    calls: u64,
-    /// Calls of all CPUs that have ended.
-    ended: u64,
-    /// For each CPU: a value of `ended`, and the accesses that the CPU has made since.
-    since: Vec<(u64, u64)>,
-}
-
-impl Halting {
-    pub(crate) fn new(halt: Option<Halt>, cpus: usize) -> Self {
-        Halting { halt, since: vec![(0, 0); cpus], ..Halting::default() }
-    }
-
-    /// Whether steps must be counted.
-    pub(crate) fn is_set(&self) -> bool {
-        self.halt.is_some()
-    }
-}
+use crate::state::State;
 
 /// A CPU that has stopped forever, and what it keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,8 +33,8 @@ pub struct Waiting {
 }
 
 impl Sim {
-    /// Makes a call, in the middle of which the running CPU may [stop forever](Halt). `call` gets
-    /// the number of the CPU, which no failure falsifies; 0 outside a machine.
+    /// Makes a call, in the middle of which the running CPU may [stop forever](crate::Halt). `call`
+    /// gets the number of the CPU, which no failure falsifies; 0 outside a machine.
     pub fn in_call<R>(&self, call: impl FnOnce(usize) -> R) -> R {
         let cpu = current::with(State::begin_call);
         let result = call(cpu.unwrap_or(0));
@@ -87,44 +62,6 @@ impl State {
         self.cpus[self.running].is_in_call = false;
         self.halting.ended += 1;
     }
-
-    /// Whether the running CPU gets no more turns: it stops forever before this access, or has
-    /// waited for too long.
-    pub(crate) fn halts(&mut self) -> bool {
-        let (cpu, halting) = (self.running, &mut self.halting);
-        let Some(halt) = &mut halting.halt else { return false };
-        if !self.cpus[cpu].is_in_call || std::thread::panicking() {
-            return false;
-        }
-        let since = &mut halting.since[cpu];
-        if since.0 != halting.ended {
-            *since = (halting.ended, 0);
-        }
-        since.1 += 1;
-        let hangs = halting.is_halted && self.faults.faults.hangs == Some(cpu);
-        let is_due = !halting.is_halted && cpu == halt.cpu && halting.calls > halt.call;
-        let status = if hangs || since.1 > halt.patience_accesses {
-            Status::WaitsForEver
-        } else if is_due && halt.step == 0 {
-            halting.is_halted = true;
-            Status::Halted
-        } else {
-            halt.step -= u64::from(is_due);
-            return false;
-        };
-        self.goes_idle(cpu, status);
-        true
-    }
-
-    /// Whether a CPU gets no more turns, in this run or another.
-    pub(crate) fn is_out(&self, cpu: usize) -> bool {
-        match self.cpus[cpu].status {
-            Status::Halted | Status::WaitsForEver => true,
-            // Without a failure that stops a CPU, that is a deadlock.
-            Status::WaitsForLock(_) => self.halting.is_set(),
-            _ => false,
-        }
-    }
 }
 
 impl Machine {
@@ -141,7 +78,8 @@ impl Machine {
         })
     }
 
-    /// The CPUs that wait forever, in the order of their numbers, if a [`Halt`] was set.
+    /// The CPUs that wait forever, in the order of their numbers, if a [`Halt`](crate::Halt) was
+    /// set.
     pub fn waiting(&self) -> Vec<Waiting> {
         let state = self.state();
         let of_cpu = |cpu: usize| match state.cpus[cpu].status {

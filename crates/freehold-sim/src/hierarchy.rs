@@ -1,92 +1,87 @@
-//! The memory system as a whole: directory, sharers, caches, memory, contents of frames, prices.
+//! The memory system as a whole: lines, sharers, caches, memory, contents of frames, prices. What
+//! an access of it costs is in `directory`, and what clearing a frame costs in `frames`.
 
-use crate::cache::Caches;
-use crate::directory::Line;
-use crate::frames::Frames;
+use crate::cache::{Caches, Stamp};
 use crate::memory::Memory;
 use crate::sharers::Sharers;
 use crate::spec::{CoreCosts, Costs, Picos, Spec};
 
-/// What a CPU does to a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    Read,
-    Write,
-    /// An atomic read-modify-write: it needs the line exclusively, even if it changes nothing.
-    Rmw,
-}
+/// The home of a line that was never touched and has no assigned home.
+pub(crate) const NO_HOME: u8 = u8::MAX;
 
-impl Op {
-    #[inline]
-    pub(crate) fn writes(self) -> bool {
-        self != Op::Read
-    }
-}
-
-/// Where an access found its line.
+/// Which cores have a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Served {
-    /// The first-level cache of the core.
-    L1,
-    /// The private cache of the core.
-    L2,
-    /// The core had the line, but other copies had to be invalidated before it could write.
-    Upgrade,
-    /// The last-level cache of the core.
-    Llc,
-    /// Another core under the same last-level cache.
-    SameLlc,
-    /// A cache under another last-level cache of the socket.
-    SameSocket,
-    /// A cache of another socket.
-    RemoteCache,
-    /// The memory of the core's node.
-    LocalDram,
-    /// The memory of another node.
-    RemoteDram,
+pub(crate) enum Holding {
+    /// Only the memory.
+    Nobody,
+    /// `core`, or wherever its caches have since put the line.
+    Single,
+    /// The cores of a set.
+    Shared,
 }
 
-impl Served {
-    pub(crate) const ALL: [Served; 9] = [
-        Served::L1,
-        Served::L2,
-        Served::Upgrade,
-        Served::Llc,
-        Served::SameLlc,
-        Served::SameSocket,
-        Served::RemoteCache,
-        Served::LocalDram,
-        Served::RemoteDram,
-    ];
-
-    /// The name in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Served::L1 => "l1",
-            Served::L2 => "l2",
-            Served::Upgrade => "upgrade",
-            Served::Llc => "llc",
-            Served::SameLlc => "same_llc",
-            Served::SameSocket => "same_socket",
-            Served::RemoteCache => "remote_cache",
-            Served::LocalDram => "local_dram",
-            Served::RemoteDram => "remote_dram",
-        }
-    }
-
-    /// Whether the access left the core: a cache miss.
-    pub(crate) fn is_miss(self) -> bool {
-        !matches!(self, Served::L1 | Served::L2)
-    }
+/// One line of 64 bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// When the current or last transfer of the line ends.
+    pub(crate) free_at: Picos,
+    /// Single: the core's counter of lines at its last touch. Shared: the number of the set.
+    pub(crate) stamp_or_set: u32,
+    /// Single: the counter of the core's last-level cache at that touch.
+    pub(crate) llc_stamp: Stamp,
+    /// Single: the core that touched the line last. Shared: the last one that fetched it.
+    pub(crate) core: u16,
+    pub(crate) holding: Holding,
+    /// Whether the memory's copy is stale.
+    pub(crate) dirty: bool,
+    /// Whether a waiter for a lock keeps reading the line.
+    pub(crate) spun_on: bool,
+    /// The kind of data in the line.
+    pub(crate) kind: u8,
+    /// The node whose memory has the line.
+    pub(crate) home: u8,
 }
 
-/// The result of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) served: Served,
-    /// When the CPU can continue.
-    pub(crate) done_at: Picos,
+// Four million lines must fit in 96 MiB.
+const _: () = assert!(size_of::<Line>() == 24);
+
+impl Line {
+    pub(crate) const COLD: Line = Line {
+        free_at: 0,
+        stamp_or_set: 0,
+        llc_stamp: 0,
+        core: 0,
+        holding: Holding::Nobody,
+        dirty: false,
+        spun_on: false,
+        kind: 0,
+        home: NO_HOME,
+    };
+}
+
+/// The last touch of a frame's content.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) stamp: Stamp,
+    pub(crate) llc_stamp: Stamp,
+    /// The core, plus one: 0 if the frame was never touched.
+    pub(crate) toucher: u16,
+}
+
+/// The contents of a range of frames.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    pub(crate) first: u64,
+    pub(crate) contents: Vec<Content>,
+}
+
+impl Frames {
+    /// Remembers the contents of `count` frames from `first` on. Other frames are always cold.
+    pub(crate) fn cover(&mut self, first: u64, count: usize) {
+        self.first = first;
+        self.contents = vec![Content::default(); count];
+    }
 }
 
 /// The memory system of a machine.

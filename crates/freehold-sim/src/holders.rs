@@ -1,7 +1,7 @@
 //! Which cores hold a line: what an access changes, and what it takes from other cores.
 
-use crate::directory::Holding;
-use crate::hierarchy::{Hierarchy, Op};
+use crate::access::Op;
+use crate::hierarchy::{Hierarchy, Holding};
 use crate::sharers::SetId;
 use crate::spec::Picos;
 

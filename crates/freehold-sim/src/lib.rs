@@ -7,15 +7,17 @@
 //!
 //! `docs/machine.md` describes the model, where its figures come from, and what it leaves out.
 //!
-//! From the inside out: `spec` (figures), `cache`, `memory`, `sharers`, `holders`, `directory` and
-//! `frames` (the cost of an access), `schedule`, `fault`, `halt` and `account` (scheduling,
-//! failures, accounting), `lock` and `barrier` (waiting), `state` (all of these), `coroutine` and
-//! `current` (how the allocator's code is suspended and finds its machine), `interrupt` (handlers),
-//! `platform`, `costless`, `cpu`, `machine`, `embed` and `table` (what allocators, workloads and
-//! labs use).
+//! From the inside out, each using those before it: `spec` (figures), `access`, `cache`,
+//! `account`, `memory`, `sharers` and `hierarchy` (what there is between a CPU and its data),
+//! `holders`, `directory` and `frames` (the cost of an access), `schedule` and `fault`
+//! (scheduling, failures), `parts` and `state` (all that a machine consists of), `lock` and
+//! `barrier` (waiting), `coroutine` and `current` (how the allocator's code is suspended and finds
+//! its machine), `platform`, `costless`, `region`, `cpu`, `report`, `machine`, `interrupt`,
+//! `halt`, `embed` and `table` (what allocators, workloads and labs use).
 
 #![deny(unsafe_code)]
 
+mod access;
 mod account;
 mod barrier;
 mod cache;
@@ -34,6 +36,7 @@ mod interrupt;
 mod lock;
 mod machine;
 mod memory;
+mod parts;
 mod platform;
 mod prefetch;
 mod region;

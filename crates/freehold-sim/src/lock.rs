@@ -15,34 +15,11 @@
 
 use std::collections::VecDeque;
 
+use crate::access::Op;
 use crate::account::Spent;
-use crate::hierarchy::Op;
+use crate::parts::{Lock, Status, Waiter};
 use crate::spec::Picos;
-use crate::state::{State, Status};
-
-/// A CPU in the queue of a lock.
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    cpu: usize,
-    /// When it called `lock`.
-    since: Picos,
-}
-
-/// One lock.
-#[derive(Clone, Debug)]
-pub(crate) struct Lock {
-    /// The number of its class in the accounting.
-    class: usize,
-    /// Its number within the class, for messages.
-    number: u64,
-    /// Its address in host memory, which only identifies it.
-    address: usize,
-    /// Its line, unless it lies outside every region.
-    line: Option<usize>,
-    holder: Option<usize>,
-    held_since: Picos,
-    queue: VecDeque<Waiter>,
-}
+use crate::state::State;
 
 impl State {
     /// The number of the lock at a host address. `known` is the number that the lock was given

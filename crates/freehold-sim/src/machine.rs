@@ -7,17 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use freehold::{CpuId, FrameCount, NodeId, Pfn};
 
 use crate::account::DataBooks;
-use crate::barrier::Gate;
 use crate::coroutine::Task;
 use crate::cpu::{Barrier, CpuHandle, WorkLock};
 use crate::current;
 use crate::fault::Faults;
 use crate::frames;
+use crate::parts::{Gate, NEVER, Status};
 use crate::region::{Home, Kind, Region};
 use crate::report::Report;
 use crate::schedule::Schedule;
 use crate::spec::{BadSpec, Spec};
-use crate::state::{NEVER, State, Status};
+use crate::state::State;
 
 /// Why a run ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

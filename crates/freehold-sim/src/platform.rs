@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use freehold::CpuId;
 use freehold::platform::{LockClass, Pinned, Platform, RawLock, Scalar, SharedCell, Word};
 
+use crate::access::Op;
 use crate::coroutine;
 use crate::current;
-use crate::hierarchy::Op;
 
 /// The simulated machine as the allocator sees it: whichever machine runs on this thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::access::Served;
 use crate::account::{ClassBooks, Path, Spent, Tally};
-use crate::hierarchy::Served;
+use crate::parts::Status;
 use crate::schedule::Schedule;
 use crate::spec::Picos;
-use crate::state::{State, Status};
+use crate::state::State;
 
 /// Where the time of all CPUs went, in nanoseconds. The parts add up to the whole.
 #[derive(Clone, Debug, PartialEq, Serialize)]

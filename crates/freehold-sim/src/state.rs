@@ -2,61 +2,14 @@
 
 use freehold::{CpuId, NodeId};
 
+use crate::access::{Op, Outcome};
 use crate::account::{Books, Path, Spent, Window};
-use crate::barrier::Gate;
-use crate::directory::{Line, NO_HOME};
 use crate::fault::{FaultState, Faults};
-use crate::halt::Halting;
-use crate::hierarchy::{Hierarchy, Op, Outcome};
-use crate::interrupt::Handler;
-use crate::lock::Lock;
+use crate::hierarchy::{Hierarchy, Line, NO_HOME};
+use crate::parts::{Cpu, Gate, Halting, Handler, Lock, NEVER, Status};
 use crate::prefetch::prefetch;
 use crate::schedule::{Queue, TIME_MAX};
 use crate::spec::{Key, Picos, Spec, picos};
-
-/// A time that never comes.
-pub(crate) const NEVER: Picos = Picos::MAX;
-
-/// What a CPU waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Status {
-    /// It takes no part.
-    Absent,
-    /// It runs, or would if it were its turn.
-    Ready,
-    /// It is off its core until its turn comes.
-    Idle,
-    /// Its turn comes when it gets this lock.
-    WaitsForLock(usize),
-    /// Its turn comes when all have arrived at this barrier.
-    WaitsAtBarrier(usize),
-    /// It waits in a loop for a CPU that has stopped, and gets no more turns.
-    WaitsForEver,
-    /// A failure has stopped it forever.
-    Halted,
-    /// Its work is done.
-    Finished,
-}
-
-/// One virtual CPU.
-#[derive(Clone, Debug)]
-pub(crate) struct Cpu {
-    pub(crate) now: Picos,
-    pub(crate) core: usize,
-    pub(crate) status: Status,
-    pub(crate) path: Path,
-    pub(crate) locks_held: u32,
-    /// Since when interrupts are off, if they are.
-    pub(crate) irq_off_since: Option<Picos>,
-    /// How often they were disabled and not restored.
-    pub(crate) irq_saves: u32,
-    /// How many pins are under way: locks are taken by callers that are pinned.
-    pub(crate) pins: u32,
-    /// When it is to leave.
-    pub(crate) leaves_at: Picos,
-    /// Whether it is in a call that a failure may stop.
-    pub(crate) is_in_call: bool,
-}
 
 /// Where a region lies in host memory, and which lines belong to it.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +184,28 @@ impl State {
         }
         self.queue.insert(self.running, now);
         false
+    }
+
+    /// Whether the running CPU gets no more turns: it stops forever before this access, or has
+    /// waited for too long.
+    fn halts(&mut self) -> bool {
+        let cpu = self.running;
+        if !self.cpus[cpu].is_in_call || std::thread::panicking() {
+            return false;
+        }
+        let Some(status) = self.halting.strike(cpu, self.faults.faults.hangs) else { return false };
+        self.goes_idle(cpu, status);
+        true
+    }
+
+    /// Whether a CPU gets no more turns, in this run or another.
+    pub(crate) fn is_out(&self, cpu: usize) -> bool {
+        match self.cpus[cpu].status {
+            Status::Halted | Status::WaitsForEver => true,
+            // Without a failure that stops a CPU, that is a deadlock.
+            Status::WaitsForLock(_) => self.halting.is_set(),
+            _ => false,
+        }
     }
 
     /// Whether the running CPU is in the order of virtual time. If not, it has been put in the

@@ -1,4 +1,4 @@
-//! The work of one CPU in a round: operations drawn from the seed, each checked at once.
+//! One CPU, what it shares with the others, and its operations, each checked at once.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,13 +9,11 @@ use freehold::{
     CpuId, Error, FrameCount, FrameStatus, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark, ZoneKind,
 };
-use freehold_sim::CpuHandle;
 
 use super::flow::Flow;
 use super::frames::CheckedFrames;
+use super::leases::{Ending, Leased, Terms};
 use super::ledger::{Block, Ledger};
-use super::menu::{self, Dish};
-use super::round::goes_away;
 use super::scenario::Scenario;
 use super::tally::Tally;
 
@@ -37,7 +35,7 @@ pub(super) struct World {
     pub(super) parked: RefCell<Vec<ParkedLease>>,
     pub(super) slots: u32,
     /// Kinds of steps that are left out.
-    without: Vec<String>,
+    pub(super) without: Vec<String>,
     /// Whether a CPU stops forever, so that others may have to wait for it.
     pub(super) stops: bool,
 }
@@ -102,40 +100,12 @@ impl World {
     }
 }
 
-/// What a CPU does in a step.
-static MENU: [Dish<Actor>; 19] = [
-    Dish::new("alloc", 40, Actor::alloc),
-    Dish::new("free", 20, Actor::free),
-    Dish::new("free-part", 7, Actor::free_part),
-    Dish::new("leave", 6, Actor::leave),
-    Dish::new("free-left", 8, |actor| _ = actor.world.free_left()),
-    Dish::new("alloc-bulk", 5, Actor::alloc_bulk),
-    Dish::new("free-bulk", 4, Actor::free_bulk),
-    Dish::new("upkeep", 4, Actor::upkeep),
-    Dish::new("misuse", 7, Actor::misuse),
-    Dish::new("hog", 1, Actor::hog),
-    Dish::new("add-memory", 1, Actor::add_memory),
-    Dish::new("compact", 3, Actor::compact),
-    Dish::new("range", 2, Actor::range),
-    Dish::new("offline", 1, Actor::offline),
-    Dish::new("probe", 3, |actor| actor.world.probe()),
-    Dish::new("look", 2, Actor::look),
-    Dish::new("remove-memory", 3, Actor::remove_memory),
-    Dish::new("validate", 2, |actor| actor.validate()),
-    Dish::new("lease", 3, Actor::lease),
-];
-
-/// The names of these steps.
-pub(super) fn steps() -> Vec<&'static str> {
-    MENU.iter().map(|dish| dish.name).collect()
-}
-
 /// One CPU and the blocks that it holds.
 pub(super) struct Actor {
     pub(super) world: Rc<World>,
-    seed: u64,
+    pub(super) seed: u64,
     /// Steps that it has taken.
-    steps: usize,
+    pub(super) steps: usize,
     /// Of the present step.
     pub(super) rng: Rng,
     pub(super) held: Vec<Block>,
@@ -144,24 +114,6 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(world: Rc<World>, seed: u64) -> Self {
         Actor { world, seed, steps: 0, rng: Rng::with_seed(seed), held: Vec::new() }
-    }
-
-    /// Does so many operations, or fewer if the CPU leaves. What it holds is left to others.
-    pub(super) fn work(mut self, handle: &CpuHandle, operations: usize) {
-        if goes_away(handle, operations, || self.step()) {
-            self.world.tally.borrow_mut().departures += 1;
-        }
-        self.world.ledger.borrow_mut().pool.append(&mut self.held);
-    }
-
-    fn step(&mut self) {
-        self.world.tally.borrow_mut().operations += 1;
-        self.rng = menu::of_step(self.seed, self.steps);
-        self.steps += 1;
-        let world = Rc::clone(&self.world);
-        if let Some(dish) = menu::draw(&MENU, &mut self.rng, &world.without) {
-            dish.act(self);
-        }
     }
 
     fn order(&mut self) -> Order {
@@ -191,13 +143,13 @@ impl Actor {
         (request, limit)
     }
 
-    fn alloc(&mut self) {
+    pub(super) fn alloc(&mut self) {
         let world = Rc::clone(&self.world);
         self.alloc_by(&|request| world.frames.alloc(request));
     }
 
     /// Allocates a block by a call of the allocator or of a lease.
-    pub(super) fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
+    fn alloc_by(&mut self, call: &dyn Fn(Request) -> Result<Pfn, Error>) {
         let order = self.order();
         let (request, limit) = self.request(order);
         match self.world.flow.allocating_block(order, || call(request)) {
@@ -226,20 +178,20 @@ impl Actor {
         Some(block)
     }
 
-    fn free(&mut self) {
+    pub(super) fn free(&mut self) {
         let world = Rc::clone(&self.world);
         self.free_by(&|block| world.frames.free(block.pfn, block.order));
     }
 
     /// Frees a block by a call of the allocator or of a lease.
-    pub(super) fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
+    fn free_by(&mut self, call: &dyn Fn(Block) -> Result<(), Error>) {
         if let Some(block) = self.let_go() {
             self.world.flow.freeing_block(block, || call(block));
         }
     }
 
     /// Frees an aligned part of a block and keeps the rest: the halves around it.
-    fn free_part(&mut self) {
+    pub(super) fn free_part(&mut self) {
         let Some(Block { mut pfn, order }) = self.let_go() else { return };
         let part = Order::new(self.rng.u8(..=order.get()));
         for half in (part.get()..order.get()).rev().map(Order::new) {
@@ -254,14 +206,14 @@ impl Actor {
     }
 
     /// Leaves a block for others to free.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         if !self.held.is_empty() {
             let block = self.held.swap_remove(self.rng.usize(..self.held.len()));
             self.world.ledger.borrow_mut().pool.push(block);
         }
     }
 
-    fn alloc_bulk(&mut self) {
+    pub(super) fn alloc_bulk(&mut self) {
         let order = Order::new(self.rng.u8(..=2));
         let (request, limit) = self.request(order);
         let wanted = self.rng.usize(1..=80);
@@ -294,7 +246,7 @@ impl Actor {
         }
     }
 
-    fn free_bulk(&mut self) {
+    pub(super) fn free_bulk(&mut self) {
         let Some(order) = self.held.first().map(|block| block.order) else { return };
         let (bulk, rest): (Vec<_>, Vec<_>) =
             self.held.drain(..).partition(|block| block.order == order);
@@ -314,7 +266,7 @@ impl Actor {
         assert_eq!(freed, Ok(()), "freeing {bulk:?} in bulk");
     }
 
-    fn upkeep(&mut self) {
+    pub(super) fn upkeep(&mut self) {
         let cpu = CpuId::new(self.rng.u32(..self.world.slots));
         let done = match self.rng.u8(..4) {
             0 => {
@@ -328,7 +280,7 @@ impl Actor {
     }
 
     /// Frees what must not be freed.
-    fn misuse(&mut self) {
+    pub(super) fn misuse(&mut self) {
         let foreign = self.world.ledger.borrow().foreign();
         let frames = &self.world.frames;
         assert_eq!(frames.free(foreign, Order::ZERO), Err(Error::ForeignFrame));
@@ -343,7 +295,7 @@ impl Actor {
     }
 
     /// Briefly takes all memory, so that others are refused.
-    fn hog(&mut self) {
+    pub(super) fn hog(&mut self) {
         let request = Request::default().watermark(Watermark::Ignore);
         let mut hoarded = Vec::new();
         let mut frames = [Pfn::default(); 64];
@@ -370,7 +322,7 @@ impl Actor {
         }
     }
 
-    fn add_memory(&mut self) {
+    pub(super) fn add_memory(&mut self) {
         let late = self.world.late.borrow_mut().pop();
         if let Some(range) = late {
             self.world.ledger.borrow_mut().add_memory(range);
@@ -379,7 +331,7 @@ impl Actor {
     }
 
     /// Asks what a frame of the CPU's blocks is.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         if self.held.is_empty() {
             return;
         }
@@ -389,10 +341,56 @@ impl Actor {
         assert_eq!(status, FrameStatus::Allocated { first: pfn, order }, "{frame}");
     }
 
-    fn validate(&self) {
+    pub(super) fn validate(&self) {
         if let Err(violation) = self.world.frames.validate() {
             panic!("an invariant is violated: {violation}");
         }
         self.world.tally.borrow_mut().validations += 1;
+    }
+
+    /// Works through a lease for a while.
+    pub(super) fn lease(&mut self) {
+        let world = Rc::clone(&self.world);
+        let cpu = CpuId::new(self.rng.u32(..world.slots));
+        let parked = if self.rng.bool() { world.parked.borrow_mut().pop() } else { None };
+        let terms = match parked {
+            Some(parked) => Terms::Resumed(parked),
+            None => Terms::New(cpu),
+        };
+        let mut work = |lease: &mut dyn Leased| {
+            for _ in 0..self.rng.usize(1..=30) {
+                self.lease_step(lease);
+            }
+            self.rng.bool()
+        };
+        match world.frames.with_lease(terms, &mut work) {
+            Ending::Unsupported => {}
+            Ending::Refused(error) => assert_eq!(error, Error::Leased),
+            Ending::Ended => world.tally.borrow_mut().leases += 1,
+            Ending::Parked(parked) => {
+                world.tally.borrow_mut().leases += 1;
+                world.parked.borrow_mut().push(parked);
+            }
+        }
+    }
+
+    fn lease_step(&mut self, lease: &mut dyn Leased) {
+        match self.rng.u8(..16) {
+            0..8 => self.alloc_by(&|request| lease.alloc(request)),
+            8..13 => self.free_by(&|block| lease.free(block.pfn, block.order)),
+            13..15 => self.alloc_own(lease),
+            _ => lease.renew(),
+        }
+    }
+
+    fn alloc_own(&mut self, lease: &dyn Leased) {
+        let (request, limit) = self.request(Order::ZERO);
+        let mut out = vec![Pfn::default(); self.rng.usize(1..=80)];
+        let wanted = out.len() as u64;
+        let call = || lease.alloc_own(request, &mut out);
+        let count = self.world.flow.allocating(wanted, call, |&count| count as u64);
+        for &pfn in &out[..count] {
+            self.take(Block { pfn, order: Order::ZERO }, limit);
+        }
     }
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::UsageError;
 use crate::catalog::name_of;
 use crate::cli::{Canary, CheckArgs, Failure, Subject};
 use crate::designs::DesignName;
+use crate::error::UsageError;
 use crate::output::Output;
 
 const SCHEMA: &str = "freehold.case/1";

@@ -1,13 +1,8 @@
-//! Leases in a scenario: a CPU works through the lease of some CPU's caches, and ends or parks it.
-
-use std::rc::Rc;
+//! Leases of any kind: how one is had, what it can do, and what became of it.
 
 use freehold::designs::{Freehold, Lease, ParkedLease};
 use freehold::platform::Platform;
 use freehold::{CpuId, Error, Order, PageAllocator, Pfn, Request};
-
-use super::actor::Actor;
-use super::ledger::Block;
 
 /// How a lease is had.
 pub(super) enum Terms {
@@ -74,53 +69,5 @@ pub(super) fn with_lease<P: Platform>(
             false => Ending::Ended,
         },
         Err(error) => Ending::Refused(error),
-    }
-}
-
-impl Actor {
-    /// Works through a lease for a while.
-    pub(super) fn lease(&mut self) {
-        let world = Rc::clone(&self.world);
-        let cpu = CpuId::new(self.rng.u32(..world.slots));
-        let parked = if self.rng.bool() { world.parked.borrow_mut().pop() } else { None };
-        let terms = match parked {
-            Some(parked) => Terms::Resumed(parked),
-            None => Terms::New(cpu),
-        };
-        let mut work = |lease: &mut dyn Leased| {
-            for _ in 0..self.rng.usize(1..=30) {
-                self.lease_step(lease);
-            }
-            self.rng.bool()
-        };
-        match world.frames.with_lease(terms, &mut work) {
-            Ending::Unsupported => {}
-            Ending::Refused(error) => assert_eq!(error, Error::Leased),
-            Ending::Ended => world.tally.borrow_mut().leases += 1,
-            Ending::Parked(parked) => {
-                world.tally.borrow_mut().leases += 1;
-                world.parked.borrow_mut().push(parked);
-            }
-        }
-    }
-
-    fn lease_step(&mut self, lease: &mut dyn Leased) {
-        match self.rng.u8(..16) {
-            0..8 => self.alloc_by(&|request| lease.alloc(request)),
-            8..13 => self.free_by(&|block| lease.free(block.pfn, block.order)),
-            13..15 => self.alloc_own(lease),
-            _ => lease.renew(),
-        }
-    }
-
-    fn alloc_own(&mut self, lease: &dyn Leased) {
-        let (request, limit) = self.request(Order::ZERO);
-        let mut out = vec![Pfn::default(); self.rng.usize(1..=80)];
-        let wanted = out.len() as u64;
-        let call = || lease.alloc_own(request, &mut out);
-        let count = self.world.flow.allocating(wanted, call, |&count| count as u64);
-        for &pfn in &out[..count] {
-            self.take(Block { pfn, order: Order::ZERO }, limit);
-        }
     }
 }

@@ -34,6 +34,7 @@ mod shrink;
 mod stop;
 mod tally;
 mod threads;
+mod work;
 
 use case::Case;
 use scenario::Scenario;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 
 use super::case::{Case, Cuts};
-use super::{actor, lru, threads};
+use super::{lru, threads, work};
 use crate::catalog::name_of;
 use crate::cli::{Failure, Subject};
 
@@ -61,7 +61,7 @@ fn further(case: &Case) -> Vec<Cuts> {
         }
     };
     let (steps, has_failures) = match case.subject {
-        Subject::Allocator => (actor::steps(), true),
+        Subject::Allocator => (work::steps(), true),
         Subject::Lru => (lru::steps(), true),
         Subject::Host | Subject::Chaos => (threads::steps(case.subject), false),
     };

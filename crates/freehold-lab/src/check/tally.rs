@@ -10,6 +10,13 @@ pub(super) trait Count: Default + Serialize + fmt::Display + Send {
     fn add(&mut self, other: &Self);
 }
 
+/// Adds these fields of one value to those of another.
+macro_rules! add {
+    ($to:ident, $from:ident: $($field:ident),*) => {
+        $($to.$field += $from.$field;)*
+    };
+}
+
 /// The operations on an allocator.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Tally {
@@ -39,18 +46,9 @@ pub(super) struct Tally {
 
 impl Count for Tally {
     fn add(&mut self, other: &Tally) {
-        self.operations += other.operations;
-        self.allocations += other.allocations;
-        self.refusals += other.refusals;
-        self.validations += other.validations;
-        self.probes += other.probes;
-        self.departures += other.departures;
-        self.fights += other.fights;
-        self.moves += other.moves;
-        self.ranges += other.ranges;
-        self.removals += other.removals;
-        self.leases += other.leases;
-        self.interrupts += other.interrupts;
+        add!(self, other:
+            operations, allocations, refusals, validations, probes, departures, fights, moves,
+            ranges, removals, leases, interrupts);
     }
 }
 
@@ -73,6 +71,190 @@ impl fmt::Display for Tally {
             self.removals,
             self.leases,
             self.interrupts
+        )
+    }
+}
+
+/// The results of runs in which a CPU stops forever.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct StopTally {
+    pub(super) runs: u64,
+    /// Runs in which a CPU stopped; in the others, it had ended its work before.
+    pub(super) stopped: u64,
+    /// Of these, runs in which it held a lock.
+    pub(super) with_lock: u64,
+    /// Runs in which it was in a section.
+    pub(super) in_section: u64,
+    /// Runs in which it had interrupts off.
+    pub(super) irqs_off: u64,
+    /// Calls after the stop that waited forever.
+    pub(super) waited: u64,
+    /// Calls after the stop that allocated or freed frames.
+    pub(super) served: u64,
+    /// Calls after the stop that failed for lack of memory.
+    pub(super) short: u64,
+    /// Of these, calls that could have had any frame: there was none.
+    pub(super) shortages: u64,
+    /// Calls after the stop that failed rather than wait.
+    pub(super) would_wait: u64,
+}
+
+impl Count for StopTally {
+    fn add(&mut self, other: &Self) {
+        add!(self, other:
+            runs, stopped, with_lock, in_section, irqs_off, waited, served, short, shortages,
+            would_wait);
+    }
+}
+
+impl fmt::Display for StopTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} runs stopped a CPU forever: {} with a lock held, {} in a section, {} with \
+             interrupts off.\nOf the calls of others, {} waited for it forever, {} were served, \
+             {} failed for lack of memory\n(of these, {} could have had any frame), and {} failed \
+             rather than wait.",
+            self.stopped,
+            self.with_lock,
+            self.in_section,
+            self.irqs_off,
+            self.waited,
+            self.served,
+            self.short,
+            self.shortages,
+            self.would_wait
+        )
+    }
+}
+
+/// The operations on an LRU.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct LruTally {
+    pub(super) operations: u64,
+    /// Blocks that were looked up.
+    pub(super) reads: u64,
+    /// Of these, blocks that were in the cache.
+    pub(super) hits: u64,
+    /// Blocks of more than one frame that were added.
+    pub(super) large: u64,
+    /// Frames that were released.
+    pub(super) released: u64,
+    /// Frames that reclaim took.
+    pub(super) reclaimed: u64,
+    /// Frames that were isolated.
+    pub(super) isolated: u64,
+    /// Of these, frames that went to another group.
+    pub(super) regrouped: u64,
+    /// Frames that were not isolated, since they were isolated already, or waited in a batch.
+    pub(super) busy: u64,
+    /// Frames whose content was moved by compaction.
+    pub(super) moves: u64,
+    /// Groups that were created.
+    pub(super) groups_made: u64,
+    /// Groups that were removed.
+    pub(super) groups_removed: u64,
+    /// Frames that went to the parent of a group that was removed.
+    pub(super) inherited: u64,
+    /// Blocks that were read again after they were reclaimed.
+    pub(super) refaults: u64,
+    /// Of these, blocks that were activated at once.
+    pub(super) restored: u64,
+    /// Times that a frame was pinned.
+    pub(super) pins: u64,
+    /// CPUs that left in the middle.
+    pub(super) departures: u64,
+}
+
+impl Count for LruTally {
+    fn add(&mut self, other: &Self) {
+        add!(self, other:
+            operations, reads, hits, large, released, reclaimed, isolated, regrouped, busy, moves,
+            groups_made, groups_removed, inherited, refaults, restored, pins, departures);
+    }
+}
+
+impl fmt::Display for LruTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated,\n{} \
+             found busy, {} to another group, {} moved by compaction, {} pinned, {} groups made,\n\
+             {} removed with {} frames, {} blocks read again, {} of them soon, {} large,\n{} CPUs \
+             departed.",
+            self.operations,
+            self.reads,
+            self.hits,
+            self.reclaimed,
+            self.released,
+            self.isolated,
+            self.busy,
+            self.regrouped,
+            self.moves,
+            self.pins,
+            self.groups_made,
+            self.groups_removed,
+            self.inherited,
+            self.refaults,
+            self.restored,
+            self.large,
+            self.departures
+        )
+    }
+}
+
+/// What threads have done to an allocator on this machine.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct ThreadsTally {
+    /// Steps of all threads, each of which allocates, frees, or both.
+    pub(super) operations: u64,
+    pub(super) allocations: u64,
+    /// Allocations for which there was no memory, or not enough above a watermark.
+    pub(super) refusals: u64,
+    pub(super) frees: u64,
+    /// The most threads of a seed.
+    pub(super) threads_max: u64,
+    /// Seeds whose threads leased caches.
+    pub(super) leased: u64,
+    /// Blocks that several threads freed at once, whole and in parts.
+    pub(super) fights: u64,
+    pub(super) compactions: u64,
+    /// Blocks whose content was moved.
+    pub(super) moves: u64,
+    pub(super) ranges: u64,
+    /// Free frames whose memory went back to the machine.
+    pub(super) purged: u64,
+    /// Times that memory was taken away.
+    pub(super) removals: u64,
+    /// Full checks of all invariants while threads worked.
+    pub(super) validations: u64,
+}
+
+impl Count for ThreadsTally {
+    fn add(&mut self, other: &Self) {
+        self.threads_max = self.threads_max.max(other.threads_max);
+        add!(self, other:
+            operations, allocations, refusals, frees, leased, fights, compactions, moves, ranges,
+            purged, removals, validations);
+    }
+}
+
+impl fmt::Display for ThreadsTally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ThreadsTally { compactions, moves, ranges, purged, removals, validations, .. } = self;
+        write!(
+            f,
+            "{} operations of up to {} threads, {} allocations, {} refused, {} frees, {} seeds \
+             with leases, {} racing frees,\n{compactions} compactions, {moves} blocks moved, \
+             {ranges} ranges, {purged} frames purged, {removals} times memory removed,\n\
+             {validations} checks in the middle.",
+            self.operations,
+            self.threads_max,
+            self.allocations,
+            self.refusals,
+            self.frees,
+            self.leased,
+            self.fights
         )
     }
 }

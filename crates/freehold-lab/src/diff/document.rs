@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::cell::{Cell, Reading, tell_apart};
-use crate::UsageError;
 use crate::catalog::{WorkloadName, figures};
+use crate::error::UsageError;
 use crate::race::RACE_SCHEMA;
 use crate::report::comparison::COMPARE_SCHEMA;
 use crate::report::document::{SCHEMA as RUN_SCHEMA, cpus_in_words, threads_in_words};

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use freehold::CpuId;
 use freehold_host::{allowed_cpus, bind_current_thread};
 
-use crate::UsageError;
+use crate::error::UsageError;
 
 /// The first `count` CPUs that this process may use. `flag` is the option that requested so many.
 ///

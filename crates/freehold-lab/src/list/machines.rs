@@ -4,7 +4,7 @@ use anyhow::Result;
 use freehold_sim::{Key, Spec, preset, preset_names};
 use serde::Serialize;
 
-use super::{print_json, print_rows};
+use super::rows::{print_json, print_rows};
 use crate::cli::Format;
 use crate::machine::HOST;
 use crate::report::out;

@@ -10,9 +10,8 @@ use crate::catalog::{
 };
 use crate::cli::{Format, ListArgs, ListWhat};
 use crate::designs::{DesignName, SimDesign, design_settings};
-use crate::report::csv::Csv;
 use crate::report::out;
-use crate::report::table::Table;
+use rows::{print_json, print_rows};
 
 #[derive(Serialize)]
 struct Named {
@@ -30,6 +29,7 @@ struct ListedSetting {
 }
 
 mod machines;
+mod rows;
 
 /// Prints one of the lists.
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
@@ -68,23 +68,6 @@ fn print_named<V: ValueEnum>(format: Format) -> Result<()> {
     }
     let rows = rows.into_iter().map(|row| [row.name, row.description]);
     print_rows(format, ["name", "description"], rows)
-}
-
-/// Prints rows as text or as CSV.
-fn print_rows<const COLUMNS: usize>(
-    format: Format,
-    headings: [&str; COLUMNS],
-    rows: impl Iterator<Item = [String; COLUMNS]>,
-) -> Result<()> {
-    if format == Format::Csv {
-        let mut table = Csv::new(headings);
-        rows.for_each(|row| table.row(row));
-        return table.print();
-    }
-    let mut table = Table::new(headings);
-    rows.for_each(|row| table.row(row));
-    out!("{table}");
-    Ok(())
 }
 
 fn print_settings(format: Format) -> Result<()> {
@@ -138,9 +121,4 @@ fn listed(of: String, table: &'static [Setting]) -> impl Iterator<Item = ListedS
         default: setting.default,
         description: setting.meaning,
     })
-}
-
-fn print_json(rows: &impl Serialize) -> Result<()> {
-    out!("{}", serde_json::to_string_pretty(rows)?);
-    Ok(())
 }

@@ -10,9 +10,9 @@ mod verdict;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::UsageError;
 use crate::catalog::sim_settings;
 use crate::cli::{PredictArgs, RunArgs};
+use crate::error::UsageError;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, SimCells, tables};
 use crate::report::csv::{Csv, or_empty};

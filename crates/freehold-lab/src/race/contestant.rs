@@ -15,9 +15,9 @@ use super::design::DesignPeer;
 use super::entrant::{Entered, Entrant};
 use super::lease::LeasePeer;
 use super::referee::Failure;
-use crate::UsageError;
 use crate::catalog::{BenchName, PeerName, name_of};
 use crate::designs::{DesignName, with_design};
+use crate::error::UsageError;
 
 /// A contestant with a name on the command line, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

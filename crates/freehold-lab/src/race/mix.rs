@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::frames::Frames;
     use crate::settings::Assignments;
-    use crate::task::lru::AnyLru;
+    use crate::task::lru::{AnyLru, ReclaimingFrames};
     use crate::task::run_one;
     use crate::task::workload::{Setup, TaskWorkload};
     use crate::workloads::build::Build;
@@ -89,9 +89,6 @@ mod tests {
         fn alloc_range(&self, _: RangeRequest, _: &dyn Migrate) -> Result<Pfn, Error> {
             unreachable!("the workload takes no ranges")
         }
-        fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
-            unreachable!("the workload has no LRU")
-        }
         fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
             self.arena.allocator().free(pfn, order)
         }
@@ -118,6 +115,12 @@ mod tests {
         }
         fn validate(&self) -> Result<Census, Violation> {
             self.arena.allocator().validate()
+        }
+    }
+
+    impl ReclaimingFrames for Recorder {
+        fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+            unreachable!("the workload has no LRU")
         }
     }
 

@@ -29,9 +29,9 @@ use crate::peers::{FRAME_BYTES, Plugin};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 
-use crate::UsageError;
 use crate::catalog::{BenchName, name_of};
 use crate::cli::{Format, RaceArgs};
+use crate::error::UsageError;
 use crate::host::check_memory;
 use crate::host::tasks::{cpus_for, cpus_max};
 use crate::host::yardstick::clock_ns;

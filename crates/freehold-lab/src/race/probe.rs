@@ -11,8 +11,8 @@ use crate::peers::{Peer, Plugin, Seat};
 use anyhow::{Context, Result, anyhow, bail};
 use freehold::{MigrateType, Order};
 
-use crate::UsageError;
 use crate::child;
+use crate::error::UsageError;
 use crate::report::out;
 
 /// The hidden command that tests it.

@@ -5,10 +5,10 @@ use clap::ValueEnum;
 use freehold_sim::Spec;
 
 use super::contestant::ContestantChoice;
-use crate::UsageError;
 use crate::catalog::{BenchName, WorkloadName, figures, name_of};
 use crate::cli::{Format, RaceArgs};
 use crate::designs::{DesignName, SimDesign};
+use crate::error::UsageError;
 use crate::matrix::{Matrix, SimCells, tables};
 use crate::report::document::{Document, RunResult, SCHEMA};
 use crate::report::figure::text;

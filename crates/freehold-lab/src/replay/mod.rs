@@ -8,12 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use freehold_sim::Spec;
 
-use crate::UsageError;
 use crate::catalog::{
     WorkloadName, figures, goals, host_settings, name_of, sim_settings, telling, with_workload,
 };
 use crate::cli::{Format, ReplayArgs, chosen_designs};
 use crate::designs::DesignName;
+use crate::error::UsageError;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::comparison::{Comparison, Terms};

@@ -12,9 +12,9 @@ use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
 
 use crate::cell::SimCell;
 use crate::designs::{SimDesign, with_design};
-use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
+use crate::task::lru::ReclaimingFrames;
 
 /// The settings of simulated machines.
 pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
@@ -130,7 +130,7 @@ impl MemoryPlan {
         &self,
         machine: &mut Machine,
         cell: &SimCell<'_>,
-    ) -> Result<Rc<dyn Frames>> {
+    ) -> Result<Rc<dyn ReclaimingFrames>> {
         machine.follow_frames(Pfn::new(0), self.frames());
         let config = self.config();
         let SimDesign::Real(design) = cell.design else {

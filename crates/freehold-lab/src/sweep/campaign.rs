@@ -10,9 +10,9 @@ use super::job::{Cpus, Job, Lines, Recording};
 use super::lists::{At, Lists};
 use super::name::{join, sha256, stem};
 use super::text::{Entry, Item, Line, Problem, parse, problem, unknown};
-use crate::UsageError;
 use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
+use crate::error::UsageError;
 use crate::machine::Machine;
 
 /// The most cells of a file: a few lists more would be more than any memory holds.

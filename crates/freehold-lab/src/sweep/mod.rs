@@ -19,8 +19,8 @@ use anyhow::{Context, Result, bail};
 use self::campaign::{Campaign, Cell};
 use self::status::Status;
 use self::store::{State, Store};
-use crate::UsageError;
 use crate::cli::SweepArgs;
+use crate::error::UsageError;
 use crate::report::document::Stored;
 use crate::report::progress::Progress;
 use crate::settings::nearest;
@@ -66,32 +66,9 @@ fn selected(args: &SweepArgs, campaign: &Campaign) -> Result<Vec<Arc<Cell>>> {
     Ok(campaign.cells.iter().filter(|cell| chosen(&cell.name)).cloned().collect())
 }
 
-/// What is left to run of these cells. One that has changed since it was done is refused, unless
-/// with `--force`.
-fn left(args: &SweepArgs, status: &Status) -> Result<Vec<Arc<Cell>>> {
-    let mut left = Vec::new();
-    for (cell, state) in &status.cells {
-        match state {
-            State::Done => continue,
-            State::Missing | State::Failed(_) => {}
-            State::Changed if args.force => {}
-            State::Changed => {
-                let message = format!(
-                    "{}: its definition has changed since it was done: add --force to run such \
-                     cells again, or name another folder with --output",
-                    cell.name
-                );
-                return Err(UsageError(message).into());
-            }
-        }
-        left.push(Arc::clone(cell));
-    }
-    Ok(left)
-}
-
 fn run(args: &SweepArgs, campaign: &Campaign, store: &Store, selected: &[Arc<Cell>]) -> Result<()> {
     let before = Status::of(store, selected)?;
-    let left = left(args, &before)?;
+    let left = before.left(args.force)?;
     for (cell, _) in before.cells.iter().filter(|(_, state)| *state == State::Changed) {
         store.forget(cell)?;
     }

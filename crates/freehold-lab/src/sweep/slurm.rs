@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::campaign::Campaign;
+use super::name;
 use super::status::Status;
 use super::store::Store;
-use super::{left, name};
-use crate::UsageError;
 use crate::cli::SweepArgs;
+use crate::error::UsageError;
 use crate::report::out;
 
 /// Prints the script for what is missing, in so many parts.
@@ -24,7 +24,7 @@ pub(super) fn print(
     store: &Store,
     parts: u32,
 ) -> Result<()> {
-    let left = left(args, &Status::of(store, &campaign.cells)?)?;
+    let left = Status::of(store, &campaign.cells)?.left(args.force)?;
     if left.is_empty() {
         bail!("all {} cells are done: there is nothing to submit", campaign.cells.len());
     }

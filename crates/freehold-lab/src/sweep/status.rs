@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::campaign::{Campaign, Cell};
 use super::store::{State, Store};
+use crate::error::UsageError;
 use crate::report::out;
 
 const SCHEMA: &str = "freehold.sweep/1";
@@ -36,6 +37,29 @@ impl Status {
             }
         }
         Ok(true)
+    }
+
+    /// The cells that are left to run. One that has changed since it was done is refused, unless by
+    /// `force`.
+    pub(super) fn left(&self, force: bool) -> Result<Vec<Arc<Cell>>> {
+        let mut left = Vec::new();
+        for (cell, state) in &self.cells {
+            match state {
+                State::Done => continue,
+                State::Missing | State::Failed(_) => {}
+                State::Changed if force => {}
+                State::Changed => {
+                    let message = format!(
+                        "{}: its definition has changed since it was done: add --force to run such \
+                         cells again, or name another folder with --output",
+                        cell.name
+                    );
+                    return Err(UsageError(message).into());
+                }
+            }
+            left.push(Arc::clone(cell));
+        }
+        Ok(left)
     }
 
     /// Prints each cell.

@@ -12,15 +12,14 @@ use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Key, Path};
 
 use super::calls::Meter;
-use super::lru::{AnyLru, HostKeeper, Lists};
-use super::meeting::Meeting;
+use super::lru::{AnyLru, HostKeeper, Lists, ReclaimingFrames};
+use super::meeting::{Meeting, Watch};
 use super::reach::{Direct, Ground, Indirect, Memory, Reach};
 use super::ring::{HostRing, RingPlan};
-use super::workload::{self, Ended, Finished, Returned, TaskWorkload};
+use super::workload::{self, Ended, Finished, HostRun, Returned, TaskWorkload};
 use super::{Block, Content, Place, Task, abandoned};
 use crate::cell::HostCell;
 use crate::designs::with_design;
-use crate::frames::Frames;
 use crate::host::tasks::{bind, start};
 use crate::host::yardstick::{Yardstick, clock_ns};
 use crate::host::{HostDesign, arena, check_memory};
@@ -209,23 +208,10 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
 }
 
 /// A cell whose arena is built.
-pub(crate) struct HostRun<'a, W> {
+struct Run<'a, W> {
     cell: &'a HostCell<'a>,
     work: &'a W,
     progress: &'a Progress,
-}
-
-/// What can be seen of the tasks while they run.
-pub(crate) struct Watch<'a> {
-    pub(crate) progress: &'a Progress,
-    meeting: &'a Meeting,
-}
-
-impl Watch<'_> {
-    /// Whether a task has failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.meeting.has_failed()
-    }
 }
 
 /// Runs the tasks of a cell.
@@ -236,7 +222,7 @@ pub(super) fn run<W: TaskWorkload>(
 ) -> Result<Finished> {
     let bytes = arena_bytes(work.memory(), cell.cpus.len() as u64);
     check_memory(cell.cpus.len(), bytes, &format!("--cpus or --set {}", W::SIZE))?;
-    let run = HostRun { cell, work, progress };
+    let run = Run { cell, work, progress };
     with_design!(cell.design, Host, D => {
         let builder = arena::<D>().bytes(usize::try_from(bytes)?);
         let builder = builder.huge_pages(work.huge_pages());
@@ -256,34 +242,31 @@ fn arena_bytes(needed: workload::Memory, tasks: u64) -> u64 {
     }
 }
 
-impl<W: TaskWorkload> HostRun<'_, W> {
-    /// Lets tasks call the allocator through a trait object, so that they are compiled once. Some
-    /// calls are timed.
-    pub(crate) fn indirectly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
+impl<W: TaskWorkload> HostRun for Run<'_, W> {
+    fn indirectly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
         let frames = &arena.allocator();
         let ground = Ground::<Indirect<'_>> { frames, memory: arena };
         self.run_on(ground, frames, arena.total_frames(), None)
     }
 
-    /// Lets tasks call the allocator itself, without a clock around calls: for workloads whose
-    /// figures are the time of single calls. They get a yardstick, which is one more step of
-    /// progress.
-    pub(crate) fn directly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
+    fn directly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished> {
         let yardstick = Yardstick::measure(arena, self.cell.cpus[0])?;
         self.progress.step();
         let frames = &arena.allocator();
         let ground = Ground::<Direct<'_, D>> { frames, memory: arena };
         self.run_on(ground, frames, arena.total_frames(), Some(yardstick))
     }
+}
 
+impl<W: TaskWorkload> Run<'_, W> {
     fn run_on<'a, R: Reach>(
         &self,
         ground: Ground<'a, R>,
-        allocator: &'a (dyn Frames + Sync),
+        allocator: &'a (dyn ReclaimingFrames + Sync),
         managed: FrameCount,
         yardstick: Option<Yardstick>,
     ) -> Result<Finished> {
-        let HostRun { cell, work, progress } = *self;
+        let Run { cell, work, progress } = *self;
         let mut shared = Shared::new(ground, &work.rings(), cell.cpus.len());
         if let Some(plan) = work.lru() {
             let keeper = HostKeeper::new(&plan, allocator);
@@ -344,7 +327,7 @@ pub(super) mod tests {
     /// The same in an arena whose allocator is called through a wrapper.
     fn on_arena<R>(
         arena: &FrameArena<ZoneLock<Host>>,
-        frames: &(dyn Frames + Sync),
+        frames: &(dyn ReclaimingFrames + Sync),
         work: impl FnOnce(&HostTask<'_, Indirect<'_>>) -> R,
     ) -> R {
         let shared = Shared::new(Ground::<Indirect<'_>> { frames, memory: arena }, &[], 1);
@@ -354,7 +337,7 @@ pub(super) mod tests {
     /// Runs one task of a workload in an arena whose allocator is called through a wrapper.
     pub(crate) fn run_one<W: TaskWorkload>(
         arena: &FrameArena<ZoneLock<Host>>,
-        frames: &(dyn Frames + Sync),
+        frames: &(dyn ReclaimingFrames + Sync),
         work: &W,
     ) -> Result<W::Outcome> {
         on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use freehold::platform::Platform;
-use freehold::{FrameCount, Order, Pfn};
+use freehold::{Design, Error, FrameCount, Order, PageAllocator, Pfn, Request};
 use freehold_host::Host;
 use freehold_lru::{
     Claim, GroupId, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Verdict,
@@ -56,6 +56,26 @@ pub(crate) struct Bounds {
 pub(crate) enum AnyLru<'a, 'k> {
     Host(&'a Lru<Host, HostKeeper<'k>>),
     Sim(&'a Lru<Sim, SimKeeper>),
+}
+
+/// An allocator that takes frames from an LRU when it has none.
+pub(crate) trait ReclaimingFrames: Frames {
+    /// [`Lru::alloc_reclaiming`] from this allocator.
+    fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error>;
+}
+
+impl<A, P, D> ReclaimingFrames for A
+where
+    A: Deref<Target = PageAllocator<P, D>>,
+    P: Platform,
+    D: Design<P>,
+{
+    fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+        match lru {
+            AnyLru::Host(lru) => lru.alloc_reclaiming(self, request),
+            AnyLru::Sim(lru) => lru.alloc_reclaiming(self, request),
+        }
+    }
 }
 
 /// What is in the frames on an LRU, as far as reclaim needs to know it.
@@ -164,13 +184,13 @@ impl Owner for HostKeeper<'_> {
 /// The owner of the frames on a simulated machine.
 pub(crate) struct SimKeeper {
     index: Arc<dyn Index>,
-    frames: Rc<dyn Frames>,
+    frames: Rc<dyn ReclaimingFrames>,
     /// Frames that tasks are to free, by CPU.
     released: Option<RefCell<Vec<Vec<Pfn>>>>,
 }
 
 impl SimKeeper {
-    pub(super) fn new(plan: &LruPlan, frames: &Rc<dyn Frames>, cpus: usize) -> Self {
+    pub(super) fn new(plan: &LruPlan, frames: &Rc<dyn ReclaimingFrames>, cpus: usize) -> Self {
         let tasks_free = plan.frees != Frees::AtOnce;
         let released = tasks_free.then(|| RefCell::new(vec![Vec::new(); cpus]));
         SimKeeper { index: Arc::clone(&plan.index), frames: Rc::clone(frames), released }

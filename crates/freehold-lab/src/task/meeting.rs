@@ -1,4 +1,4 @@
-//! Where tasks on the host meet.
+//! Where tasks on the host meet, and who looks on.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use anyhow::Result;
 
 use super::abandoned;
+use crate::report::progress::Progress;
 
 /// A barrier that fails when a task fails, so that no task waits for one that never arrives.
 pub(super) struct Meeting {
@@ -56,6 +57,19 @@ impl Meeting {
         }
         drop(state);
         if self.has_failed() { Err(abandoned()) } else { Ok(()) }
+    }
+}
+
+/// What can be seen of the tasks while they run.
+pub(crate) struct Watch<'a> {
+    pub(crate) progress: &'a Progress,
+    pub(super) meeting: &'a Meeting,
+}
+
+impl Watch<'_> {
+    /// Whether a task has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.meeting.has_failed()
     }
 }
 

@@ -9,9 +9,9 @@
 //! [`TaskWorkload::run_on_host`]: workload::TaskWorkload::run_on_host
 
 mod calls;
-pub(crate) mod host;
+mod host;
 pub(crate) mod lru;
-mod meeting;
+pub(crate) mod meeting;
 pub(crate) mod owners;
 pub(crate) mod page_cache;
 pub(crate) mod page_lists;
@@ -25,7 +25,7 @@ pub(crate) mod workload;
 use anyhow::{Result, anyhow};
 use fastrand::Rng;
 use freehold::platform::Platform;
-use freehold::{Error, Order, Pfn, RangeRequest, Request};
+use freehold::{Error, Order, Pfn, Request};
 use freehold_lru::{GroupId, Lru, Owner};
 use freehold_sim::{Key, Path};
 
@@ -33,8 +33,7 @@ use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 #[cfg(test)]
 pub(crate) use host::tests::run_one;
-use lru::{AnyLru, Frees};
-use owners::{Mover, Owners};
+use lru::{AnyLru, Frees, ReclaimingFrames};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.
 const PAUSE_NS: u64 = 500;
@@ -89,7 +88,7 @@ pub(crate) type Content = [u8; FRAME_BYTES as usize];
 /// On a simulated machine every call may let other tasks run, so a task must not hold a borrow or a
 /// lock of the host across one.
 pub(crate) trait Task: Sized {
-    type Frames: Frames + ?Sized;
+    type Frames: ReclaimingFrames + ?Sized;
     type Platform: Platform;
     type Owner: Owner;
 
@@ -248,24 +247,7 @@ pub(crate) trait Task: Sized {
         if_any(self.alloc(request).map(|pfn| Block { pfn, order }))
     }
 
-    /// As [`Task::try_alloc`]; if free memory is fragmented, content of `owners` is moved.
-    fn try_alloc_compacting(&self, request: Request, owners: &Owners) -> Result<Option<Block>> {
-        let mover = Mover { owners, task: self };
-        let alloc = || self.allocator().alloc_compacting(request, &mover);
-        let order = request.order();
-        if_any(self.timed(Path::Alloc, alloc).map(|pfn| Block { pfn, order }))
-    }
-
-    /// Allocates exactly the frames of a block, after moving movable content of `owners` out of
-    /// them; `None` if that is impossible.
-    fn try_alloc_range(&self, block: Block, owners: &Owners) -> Result<Option<Block>> {
-        let request = RangeRequest::new(block.order.frames()).at(block.pfn);
-        let mover = Mover { owners, task: self };
-        let alloc = || self.allocator().alloc_range(request, &mover);
-        if_any(self.timed(Path::Alloc, alloc).map(|_| block))
-    }
-
-    /// Frees what [`Task::try_alloc_range`] returned.
+    /// Frees what [`Owners::try_alloc_range`](owners::Owners::try_alloc_range) returned.
     fn free_range(&self, block: Block) -> Result<(), Error> {
         let frames = block.order.frames();
         self.timed(Path::Free, || self.allocator().free_range(block.pfn, frames))

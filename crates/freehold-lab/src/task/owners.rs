@@ -8,9 +8,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use anyhow::Result;
-use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn};
+use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, Request};
+use freehold_sim::Path;
 
-use super::{Block, Task};
+use super::{Block, Task, if_any};
+use crate::frames::Frames;
 
 /// The movable blocks of all tasks, by slot and by frame.
 pub(crate) struct Owners {
@@ -114,6 +116,27 @@ impl Owners {
         Ok(())
     }
 
+    /// As [`Task::try_alloc`]; if free memory is fragmented, content is moved.
+    pub(crate) fn try_alloc_compacting<T: Task>(
+        &self,
+        task: &T,
+        request: Request,
+    ) -> Result<Option<Block>> {
+        let mover = Mover { owners: self, task };
+        let alloc = || task.allocator().alloc_compacting(request, &mover);
+        let order = request.order();
+        if_any(task.timed(Path::Alloc, alloc).map(|pfn| Block { pfn, order }))
+    }
+
+    /// Allocates exactly the frames of a block, after moving movable content out of them; `None` if
+    /// that is impossible.
+    pub(crate) fn try_alloc_range<T: Task>(&self, task: &T, block: Block) -> Result<Option<Block>> {
+        let request = RangeRequest::new(block.order.frames()).at(block.pfn);
+        let mover = Mover { owners: self, task };
+        let alloc = || task.allocator().alloc_range(request, &mover);
+        if_any(task.timed(Path::Alloc, alloc).map(|_| block))
+    }
+
     /// The blocks of some slots, at a time when none is being moved.
     pub(crate) fn blocks(&self, slots: std::ops::Range<usize>) -> impl Iterator<Item = Block> + '_ {
         self.slots[slots].iter().filter_map(|slot| block_of(slot.load(Acquire)))
@@ -125,9 +148,9 @@ impl Owners {
 }
 
 /// The owner that the allocator asks to move content, on behalf of a task.
-pub(super) struct Mover<'a, T> {
-    pub(super) owners: &'a Owners,
-    pub(super) task: &'a T,
+struct Mover<'a, T> {
+    owners: &'a Owners,
+    task: &'a T,
 }
 
 impl<T: Task> Migrate for Mover<'_, T> {

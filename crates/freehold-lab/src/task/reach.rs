@@ -5,9 +5,8 @@ use std::marker::PhantomData;
 use freehold::{PageAllocator, Pfn};
 use freehold_host::{FrameArena, Host, HostError, HostLru};
 
-use super::lru::{HostKeeper, LruPlan};
+use super::lru::{HostKeeper, LruPlan, ReclaimingFrames};
 use super::{Block, Content};
-use crate::frames::Frames;
 use crate::host::HostDesign;
 
 /// The memory behind the frames, whatever the design of their allocator.
@@ -61,7 +60,7 @@ impl<D: HostDesign> Memory for FrameArena<D> {
 
 /// How tasks reach an arena.
 pub(super) trait Reach {
-    type Frames: Frames + Sync + ?Sized;
+    type Frames: ReclaimingFrames + Sync + ?Sized;
     type Memory: Memory + ?Sized;
     /// Whether the clock is read around calls.
     const TIMED: bool;
@@ -71,7 +70,7 @@ pub(super) trait Reach {
 pub(super) struct Indirect<'a>(PhantomData<&'a ()>);
 
 impl<'a> Reach for Indirect<'a> {
-    type Frames = dyn Frames + Sync + 'a;
+    type Frames = dyn ReclaimingFrames + Sync + 'a;
     type Memory = dyn Memory + 'a;
     const TIMED: bool = true;
 }

@@ -10,12 +10,11 @@ use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimLru, Spec};
 
 use super::calls::Meter;
-use super::lru::{AnyLru, Lists, SimKeeper};
+use super::lru::{AnyLru, Lists, ReclaimingFrames, SimKeeper};
 use super::ring::SimRing;
 use super::workload::{Ended, Finished, Memory, Returned, TaskWorkload};
 use super::{Block, Content, PAUSE_NS, Place, Task, abandoned};
 use crate::cell::SimCell;
-use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
 use crate::sim::memory::MemoryPlan;
@@ -23,7 +22,7 @@ use crate::sim::memory::MemoryPlan;
 /// The state that the tasks share.
 struct Shared<W: TaskWorkload> {
     work: W,
-    frames: Rc<dyn Frames>,
+    frames: Rc<dyn ReclaimingFrames>,
     lists: Option<Lists<SimLru<SimKeeper>>>,
     node_frames: u64,
     rings: Vec<SimRing>,
@@ -55,7 +54,7 @@ impl<W: TaskWorkload> SimTask<'_, W> {
 }
 
 impl<W: TaskWorkload> Task for SimTask<'_, W> {
-    type Frames = dyn Frames;
+    type Frames = dyn ReclaimingFrames;
     type Platform = Sim;
     type Owner = SimKeeper;
 

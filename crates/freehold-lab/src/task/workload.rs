@@ -9,8 +9,8 @@ use freehold_host::{FrameArena, Snapshot};
 use serde_json::{Map, Value};
 
 use super::calls::AllCalls;
-use super::host::{HostRun, Watch};
 use super::lru::LruPlan;
+use super::meeting::Watch;
 use super::ring::RingPlan;
 use super::{Block, Task};
 use crate::books::check_all_back;
@@ -158,10 +158,7 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
 
     /// Runs the tasks on the host. A workload that measures single calls runs them
     /// [directly](HostRun::directly).
-    fn run_on_host<D: HostDesign>(
-        run: &HostRun<'_, Self>,
-        arena: &FrameArena<D>,
-    ) -> Result<Finished> {
+    fn run_on_host<D: HostDesign>(run: &impl HostRun, arena: &FrameArena<D>) -> Result<Finished> {
         run.indirectly(arena)
     }
 
@@ -180,6 +177,18 @@ pub(crate) trait TaskWorkload: Sized + Send + Sync + 'static {
     fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
         print_columns(results, machine, Self::COLUMNS, Self::LEGEND)
     }
+}
+
+/// A cell on the host, whose arena is built.
+pub(crate) trait HostRun {
+    /// Lets tasks call the allocator through a trait object, so that they are compiled once. Some
+    /// calls are timed.
+    fn indirectly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished>;
+
+    /// Lets tasks call the allocator itself, without a clock around calls: for workloads whose
+    /// figures are the time of single calls. They get a yardstick, which is one more step of
+    /// progress.
+    fn directly<D: HostDesign>(&self, arena: &FrameArena<D>) -> Result<Finished>;
 }
 
 /// What one task returns; no outcome if it has failed.

@@ -11,8 +11,9 @@ use freehold_trace::text::{self, Imported};
 use freehold_trace::{Header, Trailer, What, Writer};
 use serde_json::json;
 
-use super::{Output, WRITER};
+use super::file::WRITER;
 use crate::cli::ImportArgs;
+use crate::output::Output;
 use crate::report::out;
 
 /// Reads a text and stores it.

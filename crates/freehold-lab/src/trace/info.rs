@@ -8,7 +8,7 @@ use freehold_trace::machine::Zones;
 use freehold_trace::{Header, Summary, Summing, Trailer};
 use serde_json::json;
 
-use super::open;
+use super::file::open;
 use crate::cli::InfoArgs;
 use crate::report::out;
 use crate::report::table::Table;

@@ -1,27 +1,11 @@
 //! Recordings of real kernels: making them, importing them, and showing what is in them.
 
+mod file;
 mod import;
 mod info;
 mod record;
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::Path;
-
-use anyhow::{Context, Result};
-use freehold_trace::Reader;
-
-use crate::output::{Output, folder};
-
+pub(crate) use file::open;
 pub(crate) use import::import;
 pub(crate) use info::info;
 pub(crate) use record::{EventsLost, record};
-
-/// This program, as the files it writes name it.
-const WRITER: &str = concat!("freehold ", env!("CARGO_PKG_VERSION"));
-
-/// A recording, and its name for errors.
-pub(crate) fn open(path: &Path) -> Result<Reader<BufReader<File>>> {
-    let file = File::open(path).with_context(|| path.display().to_string())?;
-    Reader::new(BufReader::new(file)).with_context(|| path.display().to_string())
-}

@@ -8,8 +8,9 @@ use freehold_trace::tracefs::{self, Options, Progress, Recorded};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::{Output, WRITER, folder};
+use super::file::WRITER;
 use crate::cli::RecordArgs;
+use crate::output::{Output, folder};
 use crate::report::out;
 use crate::signals::stop_flag;
 

@@ -178,7 +178,7 @@ impl Contig {
         for range in 0..asked {
             let at = Pfn::new(range * there / asked * order.frames().get());
             let asked_ns = task.now_ns();
-            let got = task.try_alloc_range(Block { pfn: at, order }, &self.cached.owners)?;
+            let got = self.cached.owners.try_alloc_range(task, Block { pfn: at, order })?;
             answers.latencies_ns.push(task.now_ns() - asked_ns);
             if let Some(block) = got {
                 answers.got += 1;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde_json::Map;
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;

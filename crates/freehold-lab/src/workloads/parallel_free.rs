@@ -26,7 +26,7 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use freehold_lru::BATCH_MAX;
 use serde_json::{Map, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::report::columns::{Column, LRU_LOCK, Telling, number, scaled};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;

@@ -11,7 +11,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;

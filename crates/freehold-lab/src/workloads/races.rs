@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::report::columns::{Column, number};
 use crate::report::document::Work;
 use crate::report::figure::Figure;

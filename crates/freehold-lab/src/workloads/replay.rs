@@ -14,7 +14,7 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::fragmentation::{FreeMemory, free_memory};
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;

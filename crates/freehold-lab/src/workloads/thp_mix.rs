@@ -13,7 +13,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent, scaled};
 use crate::report::document::Work;
@@ -300,7 +300,7 @@ impl ThpMix {
     /// Faults in a huge page; content is moved if free memory is fragmented.
     fn try_fault_huge<T: Task>(&self, task: &T) -> Result<Option<Block>> {
         task.charge(&FAULT_ENTRY);
-        let block = task.try_alloc_compacting(Request::new(Order::PAGEBLOCK), &self.owners)?;
+        let block = self.owners.try_alloc_compacting(task, Request::new(Order::PAGEBLOCK))?;
         if let Some(block) = block {
             task.map(block);
         }

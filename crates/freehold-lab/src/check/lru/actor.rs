@@ -12,8 +12,8 @@ use freehold_sim::CpuHandle;
 use super::super::frames::CheckedFrames;
 use super::super::menu::{self, Dish};
 use super::super::round::goes_away;
-use super::shelf::{ORDER_MAX, order_of};
-use super::{Cache, LruTally};
+use super::super::tally::LruTally;
+use super::shelf::{Cache, ORDER_MAX, order_of};
 
 /// How many blocks are frequently read.
 const OFTEN: u64 = 40;

@@ -7,10 +7,13 @@ use std::rc::Rc;
 use freehold::platform::{LockClass, RawLock};
 use freehold::{FrameCount, MigrateError, Order, Pfn};
 use freehold_lru::{Claim, Owner, Shadow, Verdict};
-use freehold_sim::SimLock;
+use freehold_sim::{SimLock, SimLru};
 
-use super::super::frames::CheckedFrames;
-use super::LruTally;
+use super::super::tally::LruTally;
+use crate::frames::Frames;
+
+/// The LRU under check.
+pub(in crate::check) type Cache = SimLru<Shelf>;
 
 /// The largest blocks of frames.
 pub(super) const ORDER_MAX: Order = Order::new(4);
@@ -56,7 +59,7 @@ impl Index {
 /// The owner. It also records frames in use that are not in the index: a frame is stamped when it
 /// is allocated and loses its stamp when it is released.
 pub(in crate::check) struct Shelf {
-    frames: Rc<dyn CheckedFrames>,
+    frames: Rc<dyn Frames>,
     /// Guards the index, while other CPUs may run.
     lock: SimLock,
     index: RefCell<Index>,
@@ -82,7 +85,7 @@ impl Drop for Locked<'_> {
 }
 
 impl Shelf {
-    pub(super) fn new(frames: Rc<dyn CheckedFrames>, tally: Rc<RefCell<LruTally>>) -> Self {
+    pub(super) fn new(frames: Rc<dyn Frames>, tally: Rc<RefCell<LruTally>>) -> Self {
         Shelf {
             frames,
             lock: SimLock::new(LockClass::Owner),

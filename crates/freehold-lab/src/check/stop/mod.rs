@@ -1,20 +1,18 @@
 //! Scenarios in which one CPU stops forever in the middle of a call, and the permitted outcomes for
 //! the others: they proceed, unless they wait for what the stopped one holds.
 
-use std::fmt;
 use std::rc::Rc;
 
 use anyhow::Result;
 use fastrand::Rng;
 use freehold::{Error, Order, Request, Watermark, ZoneKind};
 use freehold_sim::{Faults, Halt, Machine};
-use serde::Serialize;
 
 use super::actor::{Actor, World};
 use super::frames::{CheckedFrames, set_up};
 use super::ledger::Block;
 use super::scenario::Scenario;
-use super::tally::Count;
+use super::tally::StopTally;
 use crate::designs::DesignName;
 use judge::Judge;
 use watch::Watched;
@@ -25,66 +23,6 @@ mod watch;
 /// So many accesses in one call, while no call ends, count as forever. More than the longest call
 /// makes: one for a range, where a stopped call obstructs many places.
 const PATIENCE_ACCESSES: u64 = 4_000_000;
-
-/// The results of runs in which a CPU stops forever.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct StopTally {
-    runs: u64,
-    /// Runs in which a CPU stopped; in the others, it had ended its work before.
-    stopped: u64,
-    /// Of these, runs in which it held a lock.
-    with_lock: u64,
-    /// Runs in which it was in a section.
-    in_section: u64,
-    /// Runs in which it had interrupts off.
-    irqs_off: u64,
-    /// Calls after the stop that waited forever.
-    waited: u64,
-    /// Calls after the stop that allocated or freed frames.
-    served: u64,
-    /// Calls after the stop that failed for lack of memory.
-    short: u64,
-    /// Of these, calls that could have had any frame: there was none.
-    shortages: u64,
-    /// Calls after the stop that failed rather than wait.
-    would_wait: u64,
-}
-
-impl Count for StopTally {
-    fn add(&mut self, other: &Self) {
-        self.runs += other.runs;
-        self.stopped += other.stopped;
-        self.with_lock += other.with_lock;
-        self.in_section += other.in_section;
-        self.irqs_off += other.irqs_off;
-        self.waited += other.waited;
-        self.served += other.served;
-        self.short += other.short;
-        self.shortages += other.shortages;
-        self.would_wait += other.would_wait;
-    }
-}
-
-impl fmt::Display for StopTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} runs stopped a CPU forever: {} with a lock held, {} in a section, {} with \
-             interrupts off.\nOf the calls of others, {} waited for it forever, {} were served, \
-             {} failed for lack of memory\n(of these, {} could have had any frame), and {} failed \
-             rather than wait.",
-            self.stopped,
-            self.with_lock,
-            self.in_section,
-            self.irqs_off,
-            self.waited,
-            self.served,
-            self.short,
-            self.shortages,
-            self.would_wait
-        )
-    }
-}
 
 /// Adds the CPU that stops to a scenario, and with it the bug to plant.
 pub(super) fn add_stop(scenario: &mut Scenario, canary: bool) {

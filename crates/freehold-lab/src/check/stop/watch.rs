@@ -16,9 +16,8 @@ use freehold_sim::Sim;
 use super::super::frames::CheckedFrames;
 use super::super::leases::{Ending, Leased, Terms};
 use super::super::lru::Cache;
-use super::StopTally;
+use super::super::tally::StopTally;
 use crate::frames::Frames;
-use crate::task::lru::AnyLru;
 
 /// The kind of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,10 +263,6 @@ impl Frames for Watched {
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
         let about = ("alloc_range", About::Move, request.frames().get());
         self.allocate(about, || self.frames.alloc_range(request, owner))
-    }
-
-    fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
-        unreachable!("the check has no LRU")
     }
 
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {

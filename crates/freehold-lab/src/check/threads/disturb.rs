@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest, Request,
 };
 
 use super::ground::{Ground, Torture};
-use super::{Result, ThreadsTally};
+use crate::check::tally::ThreadsTally;
 
 /// What it does on any ground, by the names that saved cases have.
 const STEPS: [&str; 5] = ["compact", "range", "drain", "validate", "bulk"];
@@ -20,6 +20,15 @@ const STEPS: [&str; 5] = ["compact", "range", "drain", "validate", "bulk"];
 /// The names of its steps, with those that only some ground has.
 pub(super) fn steps_on(own: &[&'static str]) -> Vec<&'static str> {
     [&STEPS[..], own].concat()
+}
+
+/// A ground that a disturber disturbs in ways of its own as well.
+pub(super) trait Disturbed: Ground {
+    /// The steps that only this ground has.
+    const STEPS: &'static [&'static str];
+
+    /// Does a step that only this ground has.
+    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()>;
 }
 
 /// The thread.
@@ -46,47 +55,6 @@ impl<'a, G: Ground> Disturber<'a, G> {
     ) -> Self {
         let (rng, tally) = (Rng::with_seed(seed), ThreadsTally::default());
         Disturber { ground, torture, rng, tally, stamp: 1 << 62 | nth as u64, without, pause }
-    }
-
-    /// Does one thing after the other until the round is over.
-    pub(super) fn disturb(mut self, is_over: &AtomicBool) -> Result<ThreadsTally> {
-        let steps = steps_on(G::STEPS);
-        // Relaxed: it only says when to end.
-        while !is_over.load(Relaxed) {
-            let step = steps[self.rng.usize(..steps.len())];
-            if self.without.iter().any(|name| name == step) {
-                thread::yield_now();
-                continue;
-            }
-            thread::sleep(self.pause);
-            self.ground.begin_call();
-            self.step(step).with_context(|| format!("while other threads work: {step}"))?;
-        }
-        Ok(self.tally)
-    }
-
-    fn step(&mut self, step: &str) -> Result<()> {
-        let allocator = self.ground.allocator();
-        match step {
-            "compact" => self.compact()?,
-            "range" => self.range()?,
-            "drain" => {
-                let cpu = CpuId::new(self.rng.u32(..allocator.cpus() as u32));
-                match self.rng.u8(..4) {
-                    0 => allocator.drain_all(),
-                    1 => allocator.offline_cpu(cpu)?,
-                    2 => allocator.drain(cpu)?,
-                    _ => allocator.tick(cpu)?,
-                }
-            }
-            "validate" => {
-                allocator.validate()?;
-                self.tally.validations += 1;
-            }
-            "bulk" => self.bulk()?,
-            _ => self.ground.step(step, self)?,
-        }
-        Ok(())
     }
 
     /// The owner of what workers have in slots, who now and then refuses to move it.
@@ -158,6 +126,49 @@ impl<'a, G: Ground> Disturber<'a, G> {
             let found = ground.owner(pfn);
             ensure!(found == ours, "{pfn} was written to by others: {found:#x}");
             ground.set_owner(pfn, 0);
+        }
+        Ok(())
+    }
+}
+
+impl<G: Disturbed> Disturber<'_, G> {
+    /// Does one thing after the other until the round is over.
+    pub(super) fn disturb(mut self, is_over: &AtomicBool) -> Result<ThreadsTally> {
+        let steps = steps_on(G::STEPS);
+        // Relaxed: it only says when to end.
+        while !is_over.load(Relaxed) {
+            let step = steps[self.rng.usize(..steps.len())];
+            if self.without.iter().any(|name| name == step) {
+                thread::yield_now();
+                continue;
+            }
+            thread::sleep(self.pause);
+            self.ground.begin_call();
+            self.step(step).with_context(|| format!("while other threads work: {step}"))?;
+        }
+        Ok(self.tally)
+    }
+
+    fn step(&mut self, step: &str) -> Result<()> {
+        let allocator = self.ground.allocator();
+        match step {
+            "compact" => self.compact()?,
+            "range" => self.range()?,
+            "drain" => {
+                let cpu = CpuId::new(self.rng.u32(..allocator.cpus() as u32));
+                match self.rng.u8(..4) {
+                    0 => allocator.drain_all(),
+                    1 => allocator.offline_cpu(cpu)?,
+                    2 => allocator.drain(cpu)?,
+                    _ => allocator.tick(cpu)?,
+                }
+            }
+            "validate" => {
+                allocator.validate()?;
+                self.tally.validations += 1;
+            }
+            "bulk" => self.bulk()?,
+            _ => self.ground.step(step, self)?,
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What threads work on: an allocator, its frames, and what their owners write on them.
 
+use anyhow::Result;
 use freehold::platform::Platform;
 use freehold::{
     BulkFreeError, Census, Design, Error, FrameCount, FrameStatus, MemoryRange, Order,
@@ -7,7 +8,8 @@ use freehold::{
 };
 use freehold_conformance::{Counts, Stamps, Subject};
 
-use super::{Crew, Cuts, Disturber, Result};
+use super::crew::Crew;
+use crate::check::case::Cuts;
 
 /// An allocator and its memory.
 pub(super) trait Ground: Sync + Sized {
@@ -15,9 +17,6 @@ pub(super) trait Ground: Sync + Sized {
     type Design: Design<Self::Platform>;
     /// A thread that was let in.
     type Inside;
-
-    /// The steps that only this ground has.
-    const STEPS: &'static [&'static str];
 
     fn allocator(&self) -> &PageAllocator<Self::Platform, Self::Design>;
 
@@ -44,9 +43,6 @@ pub(super) trait Ground: Sync + Sized {
 
     /// Notes who does.
     fn set_owner(&self, frame: Pfn, owner: u64);
-
-    /// Does a step that only this ground has.
-    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()>;
 
     /// Adds all memory that was taken away. No thread is inside.
     fn settle(&self) -> Result<()>;

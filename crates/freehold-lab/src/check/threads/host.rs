@@ -4,14 +4,18 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, Result, bail};
 use fastrand::Rng;
 use freehold::{Error, FrameCount, MemoryRange, Order, PageAllocator, Pfn, Request};
 use freehold_host::{FrameArena, Host, HostError, Leases};
 
+use super::crew::Crew;
+use super::disturb::{Disturbed, Disturber};
 use super::ground::Ground;
-use super::{Case, Crew, Disturber, Result, ThreadsTally, play_on};
+use super::rounds::play_on;
+use crate::check::case::Case;
 use crate::check::scenario::draw_settings;
+use crate::check::tally::ThreadsTally;
 use crate::cli::Canary;
 use crate::designs::{DesignName, with_design};
 use crate::host::{HostDesign, arena};
@@ -138,7 +142,6 @@ impl<D: HostDesign> Ground for Arena<D> {
     type Platform = Host;
     type Design = D;
     type Inside = ();
-    const STEPS: &'static [&'static str] = &STEPS;
 
     fn allocator(&self) -> &PageAllocator<Host, D> {
         self.frames.allocator()
@@ -183,14 +186,6 @@ impl<D: HostDesign> Ground for Arena<D> {
         self.frames.store_word(frame, 1, owner);
     }
 
-    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()> {
-        match name {
-            "purge" => by.tally.purged += self.frames.purge()?.get(),
-            _ => self.resize(by)?,
-        }
-        Ok(())
-    }
-
     fn settle(&self) -> Result<()> {
         let missing = self.total - self.frames.total_frames();
         if missing > FrameCount::ZERO {
@@ -199,6 +194,18 @@ impl<D: HostDesign> Ground for Arena<D> {
         let now = self.frames.total_frames();
         if now != self.total {
             bail!("{now} instead of {} after memory was added again", self.total);
+        }
+        Ok(())
+    }
+}
+
+impl<D: HostDesign> Disturbed for Arena<D> {
+    const STEPS: &'static [&'static str] = &STEPS;
+
+    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()> {
+        match name {
+            "purge" => by.tally.purged += self.frames.purge()?.get(),
+            _ => self.resize(by)?,
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 //! or another library's, or by another order.
 #![expect(unsafe_code, reason = "loads libraries and calls what they export")]
 
+mod error;
 mod table;
 
 use core::ffi::c_void;
@@ -13,7 +14,6 @@ use core::marker::PhantomData;
 use core::mem;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::io;
 use std::path::{Path, PathBuf};
 
 use freehold::{MigrateType, Order};
@@ -21,64 +21,8 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::peers::memory::Memory;
 use crate::peers::{FRAME_BYTES, Peer, Refused, Seat, alloc_singly, free_singly};
-pub(crate) use table::INTERFACE;
+pub(crate) use error::PluginError;
 use table::{Calls, Checked, NONE, RegionTable};
-
-/// Why a library cannot take part.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub(crate) enum PluginError {
-    /// There is no such file.
-    #[error("cannot read the file")]
-    Unreadable(#[source] io::Error),
-    /// The file is no library, or one with unresolved dependencies.
-    #[error("cannot load the library")]
-    NotLoaded(#[source] libloading::Error),
-    /// The library has no table.
-    #[error(
-        "the library exports no symbol `freehold_peer`: define it by include/freehold_peer.h, \
-         and without `static`"
-    )]
-    NoSymbol,
-    /// The table is of another version.
-    #[error(
-        "the library has version {found} of the peer interface, this program version {INTERFACE}: \
-         compile it with this program's include/freehold_peer.h"
-    )]
-    Interface {
-        /// Its version.
-        found: u32,
-    },
-    /// A required field of the table is null.
-    #[error("the field `{field}` of the library's table is missing")]
-    Missing {
-        /// The name of the field.
-        field: &'static str,
-    },
-    /// A name that does not fit a table column.
-    #[error("the peer's name is {name:?}: it must be 1 to 22 letters, digits, `-`, `_` and `.`")]
-    Name {
-        /// That name.
-        name: String,
-    },
-    /// A peer without single frames.
-    #[error("the peer has no blocks of order 0: bit 0 of `orders` must be set")]
-    NoFrames,
-    /// The machine has no memory for the peer.
-    #[error("cannot map {frames} frames for the peer")]
-    NoMemory {
-        /// How many frames it was to manage.
-        frames: u64,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// `create` returned null.
-    #[error("the peer refused to manage {frames} frames: `create` returned NULL")]
-    NotCreated {
-        /// How many frames it was to manage.
-        frames: u64,
-    },
-}
 
 /// A loaded library. It stays loaded until the process ends, since it may have started threads or
 /// registered thread-exit handlers.

@@ -6,10 +6,7 @@ use core::ptr::NonNull;
 
 use freehold::Order;
 
-use super::PluginError;
-
-/// The version of the interface that the lab implements: `FREEHOLD_PEER_INTERFACE`.
-pub(crate) const INTERFACE: u32 = 1;
+use super::error::{INTERFACE, PluginError};
 
 /// The result of `alloc` if there is no such block: `FREEHOLD_PEER_NONE`.
 pub(super) const NONE: u64 = u64::MAX;

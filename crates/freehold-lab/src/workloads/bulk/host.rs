@@ -10,7 +10,7 @@ use freehold::{CpuId, Pfn, Setting, Settings};
 use freehold_host::{FrameArena, Snapshot};
 use serde_json::{Map, json};
 
-use super::{STEPS, Times, WAYS, Way, sum_up_rounds, variants};
+use super::ways::{STEPS, Times, WAYS, Way, sum_up_rounds, variants};
 use crate::books::check_all_back;
 use crate::cell::{HostCell, Measured};
 use crate::host::tasks::{bind, start};

@@ -14,42 +14,29 @@
 //! that what disturbs one disturbs all, and on simulated machines each choice has its own machine.
 
 use anyhow::Result;
-use freehold::{Error, Order, Pfn, Request, Setting};
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::designs::{DesignName, design_settings, with_design};
-use crate::frames::Frames;
 use crate::machine::Machine;
 use crate::report::document::{RunResult, cpus_in_words, number};
 use crate::report::figure::{Figure, LOCK_PAIR_NS, Level, PAIR_NS, Parts};
 use crate::report::out;
 use crate::report::profile::MEASURED;
 use crate::report::progress::Progress;
-use crate::report::summary::Summary;
 use crate::report::table::Table;
 use crate::report::waits::percent;
 use crate::settings::Assignments;
 use crate::sim::memory;
 use crate::workload::{Brief, SettingTable, Workload};
+use ways::{SETTINGS, variants};
 
 mod host;
 mod sim;
-
-/// The settings of the workload on every machine.
-const SETTINGS: &[Setting] = &[Setting {
-    name: "books",
-    values: "all|as-set",
-    default: "all",
-    meaning: "run with each of locking=irq|local and counters=exact|relaxed, or as they are set",
-}];
+mod ways;
 
 /// What `freehold compare` sets otherwise.
 const BRIEF: &[(&str, &str)] = &[("books", "as-set")];
-
-/// The sizes of the kernel benchmark.
-const STEPS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];
 
 /// The figures of each step.
 const STEPS_OF_VARIANTS: Parts = Parts {
@@ -109,141 +96,6 @@ impl Workload for Bulk {
     fn print(results: &[RunResult], machine: &Machine) -> Result<()> {
         print(results, machine)
     }
-}
-
-/// One way of allocating and freeing frames.
-#[derive(Clone, Copy)]
-enum Way {
-    Single,
-    Array,
-    Bulk,
-}
-
-impl Way {
-    /// Allocates as many frames as there is room for.
-    #[inline]
-    fn alloc<F: Frames + ?Sized>(self, allocator: &F, frames: &mut [Pfn]) -> Result<(), Error> {
-        match self {
-            Way::Single => frames.iter_mut().try_for_each(|frame| {
-                *frame = allocator.alloc(Request::default())?;
-                Ok(())
-            }),
-            Way::Array | Way::Bulk => match allocator.alloc_bulk(Request::default(), frames)? {
-                count if count == frames.len() => Ok(()),
-                _ => Err(Error::OutOfMemory),
-            },
-        }
-    }
-
-    /// Frees the frames.
-    #[inline]
-    fn free<F: Frames + ?Sized>(self, allocator: &F, frames: &[Pfn]) -> Result<(), Error> {
-        match self {
-            Way::Single | Way::Array => {
-                frames.iter().try_for_each(|&frame| allocator.free(frame, Order::ZERO))
-            }
-            Way::Bulk => allocator.free_bulk(frames, Order::ZERO).map_err(|stopped| stopped.error),
-        }
-    }
-}
-
-const WAYS: [Way; 3] = [Way::Single, Way::Array, Way::Bulk];
-
-/// The times of one task: by step and way, in ns a frame.
-type Times = [[f64; WAYS.len()]; STEPS.len()];
-
-/// One choice of what protects lists and counters.
-struct Variant {
-    /// As on the command line; empty if the design leaves no choice.
-    name: String,
-    assignments: Assignments,
-}
-
-/// The choices that a design of these settings is run with, the one before the series first and
-/// the one after it last.
-fn variants(given: &Assignments, table: &[Setting]) -> Result<Vec<Variant>> {
-    let all = given.word(SETTINGS, "books", &[("all", true), ("as-set", false)])?;
-    let has = |name| table.iter().any(|setting| setting.name == name);
-    if !all || !has("locking") || !has("counters") {
-        return Ok(vec![Variant { name: String::new(), assignments: given.clone() }]);
-    }
-    let choices = |name, values: [&'static str; 2]| match given.last(name) {
-        Some(value) => vec![value.to_owned()],
-        None => values.map(str::to_owned).to_vec(),
-    };
-    let mut variants = Vec::new();
-    for locking in choices("locking", ["irq", "local"]) {
-        for counters in choices("counters", ["exact", "relaxed"]) {
-            // Counters are exact where interrupts can be disabled.
-            if locking == "rt" && counters == "exact" && !given.has("counters") {
-                continue;
-            }
-            variants.push(Variant {
-                name: format!("locking={locking} counters={counters}"),
-                assignments: given.with("locking", &locking).with("counters", &counters),
-            });
-        }
-    }
-    Ok(variants)
-}
-
-/// The times of one step, in ns for the allocation and free of one frame.
-#[derive(Serialize)]
-struct StepResult {
-    step: usize,
-    single_ns: Summary,
-    array_ns: Summary,
-    bulk_ns: Summary,
-    /// How many times cheaper bulk is than one at a time, sample by sample.
-    gain: Summary,
-    /// What the medians are of, round by round and task by task.
-    #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    rounds: Option<Rounds>,
-}
-
-/// The times of one step in all rounds, each with those of its tasks.
-#[derive(Serialize)]
-struct Rounds {
-    samples_single_ns: Vec<Vec<f64>>,
-    samples_array_ns: Vec<Vec<f64>>,
-    samples_bulk_ns: Vec<Vec<f64>>,
-}
-
-/// Sums up all steps over some samples.
-fn sum_up(samples: &[Times]) -> Vec<StepResult> {
-    let of_step = |(at, &step): (usize, &usize)| {
-        let all = |number: &dyn Fn(&[f64; 3]) -> f64| {
-            Summary::of(&samples.iter().map(|times| number(&times[at])).collect::<Vec<_>>())
-        };
-        let of = |way: Way| all(&|times| times[way as usize]);
-        StepResult {
-            step,
-            single_ns: of(Way::Single),
-            array_ns: of(Way::Array),
-            bulk_ns: of(Way::Bulk),
-            gain: all(&|times| times[Way::Single as usize] / times[Way::Bulk as usize]),
-            rounds: None,
-        }
-    };
-    STEPS.iter().enumerate().map(of_step).collect()
-}
-
-/// Sums up all steps over rounds, each with the times of its tasks, and keeps these times.
-fn sum_up_rounds(rounds: &[Vec<Times>]) -> Vec<StepResult> {
-    let mut steps = sum_up(&rounds.concat());
-    for (at, step) in steps.iter_mut().enumerate() {
-        let of = |way: Way| {
-            let round =
-                |tasks: &Vec<Times>| tasks.iter().map(|task| task[at][way as usize]).collect();
-            rounds.iter().map(round).collect()
-        };
-        step.rounds = Some(Rounds {
-            samples_single_ns: of(Way::Single),
-            samples_array_ns: of(Way::Array),
-            samples_bulk_ns: of(Way::Bulk),
-        });
-    }
-    steps
 }
 
 /// The median of one number of one step.

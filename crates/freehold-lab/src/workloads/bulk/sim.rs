@@ -10,7 +10,7 @@ use freehold_host::Snapshot;
 use freehold_sim::{CpuHandle, Machine, Path, Report, Spec};
 use serde_json::json;
 
-use super::{STEPS, Times, WAYS, Way, sum_up, variants};
+use super::ways::{STEPS, Times, WAYS, Way, sum_up, variants};
 use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
 use crate::frames::Frames;
@@ -78,7 +78,7 @@ struct Shared {
 fn run_variant(cell: &SimCell<'_>, step_frames: usize) -> Result<(Vec<Times>, Report, Snapshot)> {
     let plan = memory(cell.spec, cell.assignments)?;
     let mut machine = Machine::new(cell.spec, cell.seed)?;
-    let frames = plan.build(&mut machine, cell)?;
+    let frames: Rc<dyn Frames> = plan.build(&mut machine, cell)?;
     let barrier = machine.barrier(cell.cpus);
     let times = RefCell::new(vec![Times::default(); cell.cpus]);
     let shared = Rc::new(Shared { frames: Rc::clone(&frames), times, error: Cell::new(None) });

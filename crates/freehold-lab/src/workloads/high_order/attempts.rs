@@ -71,7 +71,7 @@ impl Pass {
 
     /// What an attempt does if no block is at hand.
     fn work_for_one<T: Task>(&mut self, task: &T, trees: &Trees) -> Result<Option<Block>> {
-        let compact = || task.try_alloc_compacting(Request::new(HUGE), &trees.owners);
+        let compact = || trees.owners.try_alloc_compacting(task, Request::new(HUGE));
         if let Some(block) = compact()? {
             return Ok(Some(block));
         }
@@ -97,7 +97,7 @@ impl Pass {
             }
         }
         self.reclaimed_between += reclaimed;
-        if let Some(block) = task.try_alloc_compacting(Request::new(HUGE), &trees.owners)? {
+        if let Some(block) = trees.owners.try_alloc_compacting(task, Request::new(HUGE))? {
             task.free(block)?;
         }
         Ok(())

@@ -18,10 +18,12 @@ use crate::machine::Machine;
 use crate::report::document::RunResult;
 use crate::report::figure::{Figure, LOCK_PAIR_NS, PAIR_NS};
 use crate::settings::Assignments;
-use crate::task::host::{HostRun, Watch};
 use crate::task::lru::{Frees, LruPlan};
+use crate::task::meeting::Watch;
 use crate::task::page_lists::PageLists;
-use crate::task::workload::{Besides, Findings, Finished, Memory, Setup, TaskWorkload, frames_of};
+use crate::task::workload::{
+    Besides, Findings, Finished, HostRun, Memory, Setup, TaskWorkload, frames_of,
+};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
@@ -130,10 +132,7 @@ impl TaskWorkload for PageFault {
         Ok(Samples::parse(given, lists.is_some(), 1)?.steps())
     }
 
-    fn run_on_host<D: HostDesign>(
-        run: &HostRun<'_, Self>,
-        arena: &FrameArena<D>,
-    ) -> Result<Finished> {
+    fn run_on_host<D: HostDesign>(run: &impl HostRun, arena: &FrameArena<D>) -> Result<Finished> {
         run.directly(arena)
     }
 

@@ -19,7 +19,7 @@ use crate::report::document::Work;
 use crate::report::summary::Summary;
 use crate::settings::Assignments;
 use crate::task::Task;
-use crate::task::host::Watch;
+use crate::task::meeting::Watch;
 use crate::task::workload::{Besides, Findings};
 
 /// The settings of the workload on the host.

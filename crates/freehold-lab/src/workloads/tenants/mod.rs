@@ -20,7 +20,7 @@ use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
 use serde_json::json;
 
-use crate::UsageError;
+use crate::error::UsageError;
 use crate::frames::Frames;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, Telling, percent, print_columns};

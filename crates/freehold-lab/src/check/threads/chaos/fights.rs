@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
-use anyhow::{bail, ensure};
+use anyhow::{Result, bail, ensure};
 use fastrand::Rng;
 use freehold::{
-    CpuId, Design, Error, FrameCount, FrameStatus, MigrateType, Order, Pfn, Request, Watermark,
+    CpuId, Design, Error, FrameCount, FrameStatus, MigrateType, Order, PageAllocator, Pfn, Request,
+    Watermark,
 };
 
-use super::super::{Crew, Cuts, Result, check_none, join_all};
-use super::platform::{Chaos, begin_call, enter, run_on, wait};
-use super::storm::Storm;
+use super::super::crew::{Crew, check_none, join_all};
+use super::platform::{Chaos, Weather, begin_call, enter, run_on, wait};
+use crate::check::case::Cuts;
 use crate::host::tasks::start;
 
 /// The name by which shrinking leaves fights out.
@@ -26,31 +27,34 @@ const BOUTS: usize = 60;
 /// A block, or a part of one.
 type Block = (Pfn, Order);
 
-/// Lets threads fight for blocks, many times; returns for how many.
-pub(super) fn fight<D: Design<Chaos> + Sync>(
-    storm: &Storm<D>,
-    crew: &Crew,
-    cuts: &Cuts,
-    seed: u64,
-) -> Result<u64> {
-    let (mut rng, mut fights) = (Rng::with_seed(seed), 0);
-    if cuts.steps.iter().any(|step| step == FIGHT) {
-        return Ok(0);
-    }
-    for _ in 0..BOUTS {
-        begin_call();
-        let blocks = storm.prizes(&mut rng);
-        fights += blocks.len() as u64;
-        let freed = storm.bout(crew.workers + crew.disturbers, &blocks, &mut rng)?;
-        storm.check_freed(&blocks, &freed)?;
-    }
-    storm.allocator.drain_all();
-    let census = storm.allocator.validate()?;
-    ensure!(census.allocated.get() == 0, "{} are in use after all frees", census.allocated);
-    Ok(fights)
+/// An allocator whose blocks threads fight for.
+pub(super) struct Fights<'a, D: Design<Chaos>> {
+    pub(super) allocator: &'a PageAllocator<Chaos, D>,
+    pub(super) weather: Weather,
+    /// Whether of two racing frees of a single frame one fails.
+    pub(super) is_exact: bool,
 }
 
-impl<D: Design<Chaos> + Sync> Storm<D> {
+impl<D: Design<Chaos> + Sync> Fights<'_, D> {
+    /// Lets threads fight for blocks, many times; returns for how many.
+    pub(super) fn fight(&self, crew: &Crew, cuts: &Cuts, seed: u64) -> Result<u64> {
+        let (mut rng, mut fights) = (Rng::with_seed(seed), 0);
+        if cuts.steps.iter().any(|step| step == FIGHT) {
+            return Ok(0);
+        }
+        for _ in 0..BOUTS {
+            begin_call();
+            let blocks = self.prizes(&mut rng);
+            fights += blocks.len() as u64;
+            let freed = self.bout(crew.workers + crew.disturbers, &blocks, &mut rng)?;
+            self.check_freed(&blocks, &freed)?;
+        }
+        self.allocator.drain_all();
+        let census = self.allocator.validate()?;
+        ensure!(census.allocated.get() == 0, "{} are in use after all frees", census.allocated);
+        Ok(fights)
+    }
+
     /// The smallest block whose racing frees are told apart.
     fn order_min(&self) -> u8 {
         u8::from(!self.is_exact)

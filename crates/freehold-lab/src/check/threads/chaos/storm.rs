@@ -3,16 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use freehold::{
     CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, NodeId, Order, PageAllocator, Pfn,
     Request, Settings, Watermark, ZoneKind,
 };
 
+use super::super::crew::Crew;
+use super::super::disturb::{Disturbed, Disturber};
 use super::super::ground::Ground;
-use super::super::{Crew, Cuts, Disturber, Result};
+use super::fights::Fights;
+use super::plan::Plan;
 use super::platform::{Chaos, Entered, Weather, begin_call, draw, enter, is_rough};
-use super::{Plan, fights};
+use crate::check::case::Cuts;
 use crate::check::frames::as_freehold;
 use crate::check::leases::{Leased, Terms, with_lease};
 use crate::check::ledger::Ledger;
@@ -26,8 +29,8 @@ const GONE: u64 = u64::MAX;
 
 /// The ground.
 pub(super) struct Storm<D: Design<Chaos>> {
-    pub(super) allocator: PageAllocator<Chaos, D>,
-    pub(super) weather: Weather,
+    allocator: PageAllocator<Chaos, D>,
+    weather: Weather,
     ranges: Vec<MemoryRange>,
     ledger: Ledger,
     /// The owner of each frame, by its place in the span.
@@ -37,7 +40,7 @@ pub(super) struct Storm<D: Design<Chaos>> {
     gone: Mutex<Vec<MemoryRange>>,
     nodes: u64,
     /// Whether of two racing frees of a single frame one fails.
-    pub(super) is_exact: bool,
+    is_exact: bool,
 }
 
 impl<D: Design<Chaos> + Sync> Storm<D> {
@@ -151,7 +154,6 @@ impl<D: Design<Chaos> + Sync> Ground for Storm<D> {
     type Platform = Chaos;
     type Design = D;
     type Inside = Entered;
-    const STEPS: &'static [&'static str] = &STEPS;
 
     fn allocator(&self) -> &PageAllocator<Chaos, D> {
         &self.allocator
@@ -224,19 +226,25 @@ impl<D: Design<Chaos> + Sync> Ground for Storm<D> {
         assert!(is_right, "{frame} was handed out twice: to {before:#x} and {owner:#x}");
     }
 
-    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()> {
-        match name {
-            "resize" => self.resize(by),
-            _ => self.lease(by),
-        }
-    }
-
     fn settle(&self) -> Result<()> {
         let gone = std::mem::take(&mut *self.lock_gone());
         gone.into_iter().try_for_each(|range| self.add(range))
     }
 
     fn fight(&self, crew: &Crew, cuts: &Cuts, seed: u64) -> Result<u64> {
-        fights::fight(self, crew, cuts, seed)
+        let Storm { allocator, weather, is_exact, .. } = self;
+        let fights = Fights { allocator, weather: *weather, is_exact: *is_exact };
+        fights.fight(crew, cuts, seed)
+    }
+}
+
+impl<D: Design<Chaos> + Sync> Disturbed for Storm<D> {
+    const STEPS: &'static [&'static str] = &STEPS;
+
+    fn step(&self, name: &str, by: &mut Disturber<'_, Self>) -> Result<()> {
+        match name {
+            "resize" => self.resize(by),
+            _ => self.lease(by),
+        }
     }
 }

@@ -57,10 +57,10 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
-    /// Drains the caches of a zone that may hold free frames; the others are left alone. With
-    /// `may_wait`, waits for calls that use a cache: if drains passed over such caches instead, those
-    /// of several zones would pass over each other's for ever. Returns whether a lease has kept its
-    /// caches.
+    /// Drains the caches of a zone that may hold free frames; takes no lock of the others. With
+    /// `may_wait`, revokes leases and waits for calls that use a cache: if drains passed over such
+    /// caches instead, those of several zones would pass over each other's for ever. Returns
+    /// whether a lease has kept its caches.
     pub(crate) fn drain_cached(
         &self,
         context: Context<'_, P>,

@@ -8,8 +8,8 @@
 //! 1. the level, in pageblocks that are in a tree;
 //! 2. the cache of a CPU, which is then *marked*;
 //! 3. a call that moves them, in a *section*: between the two steps that account for the move;
-//! 4. the cache of a lease that could not be revoked, or a call that empties isolated pageblocks: no
-//!    allocation is promised these;
+//! 4. the cache of a lease that could not be revoked, or a call that empties isolated pageblocks:
+//!    no allocation is promised these;
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
 //!
 //! One word for each CPU and zone answers for 2 and 3: it has the mark, and counts the sections
@@ -34,8 +34,9 @@
 //!
 //! So an allocation that fails has waited for every section that was under way when it began, and
 //! for the lock of every cache that was marked. Such a stretch has a bounded number of steps and
-//! waits for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is bounded
-//! as well. Otherwise the allocation looks again only if other calls have moved frames meanwhile.
+//! waits for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is
+//! bounded as well. Otherwise the allocation looks again only if other calls have moved frames
+//! meanwhile.
 
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -45,8 +46,8 @@ use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
 
-/// A section under way, in the word of a CPU and zone. Below [`CACHED`] there is room for as many as
-/// there can be threads on one CPU at a time.
+/// A section under way, in the word of a CPU and zone. Below [`CACHED`] there is room for as many
+/// as there can be threads on one CPU at a time.
 const BEGUN: u64 = 1;
 /// The mark: the cache may hold free frames.
 const CACHED: u64 = 1 << 20;
@@ -79,7 +80,8 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Marks the cache of a CPU, unless it is: with its lock taken, since it is about to acquire
-    /// free frames, before the step by which it does; or after a pageblock came to its remote queue.
+    /// free frames, before the step by which it does; or after a pageblock came to its remote
+    /// queue.
     pub(crate) fn note_cached(&self, cpu: usize, zone: ZoneIndex) {
         let word = self.in_hand(cpu, zone);
         // Relaxed: a drain that has cleared the mark had the lock, or took the stack of the remote
