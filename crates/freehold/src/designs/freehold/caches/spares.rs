@@ -5,9 +5,9 @@
 //! that become whole by frees of parts, a cache retains one only.
 //!
 //! A cache holds spares only while its zone is not below the low watermark. A free to a cache
-//! without spares checks the level, and marks the zone as cached. A free to a cache with spares
-//! checks nothing: before a call takes a zone below its low watermark, it drains the caches of each
-//! zone that is marked so. `tests/models/freehold_loom.rs` has a model of that.
+//! without spares checks the level, and marks the cache. A free to a cache with spares checks
+//! nothing: before a call takes a zone below its low watermark, it drains the caches that are
+//! marked so. `tests/models/freehold_loom.rs` has a model of that.
 
 use super::cache::CpuCache;
 use super::lock::LockedCache;
