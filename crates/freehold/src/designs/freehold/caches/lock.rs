@@ -106,7 +106,7 @@ impl<'a, P: Platform> LockedCache<'a, P> {
     }
 
     /// Marks the cache, unless it is: it is about to acquire free frames. Comes before the step by
-    /// which it does; see [`sections`](crate::designs::freehold::zones::sections).
+    /// which it does; see `zones/sections.rs`.
     pub(crate) fn note_cached(&self) {
         self.zones().note_cached(self.cpu, self.zone_index);
     }
