@@ -135,7 +135,7 @@ impl Hierarchy {
         let line = &self.lines[index];
         let dirty = line.dirty;
         match line.holding {
-            Holding::Nobody => {}
+            Holding::None => {}
             Holding::Single => {
                 let holder = line.core as usize;
                 let llc = self.caches.llc_of(holder);

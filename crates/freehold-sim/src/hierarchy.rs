@@ -14,7 +14,7 @@ pub(crate) const NO_HOME: u8 = u8::MAX;
 #[repr(u8)]
 pub(crate) enum Holding {
     /// Only the memory.
-    Nobody,
+    None,
     /// `core`, or wherever its caches have since put the line.
     Single,
     /// The cores of a set.
@@ -52,7 +52,7 @@ impl Line {
         stamp_or_set: 0,
         llc_stamp: 0,
         core: 0,
-        holding: Holding::Nobody,
+        holding: Holding::None,
         dirty: false,
         spun_on: false,
         kind: 0,

@@ -10,7 +10,7 @@ impl Hierarchy {
     pub(crate) fn stays_within_core(&self, core: usize, index: usize, op: Op) -> bool {
         let line = &self.lines[index];
         match line.holding {
-            Holding::Nobody => false,
+            Holding::None => false,
             Holding::Single => {
                 line.core as usize == core
                     && self.caches.in_core(self.caches.age(core, line.stamp_or_set))
@@ -139,6 +139,6 @@ impl Hierarchy {
         if self.lines[index].dirty {
             self.clean(now, index);
         }
-        self.lines[index].holding = Holding::Nobody;
+        self.lines[index].holding = Holding::None;
     }
 }

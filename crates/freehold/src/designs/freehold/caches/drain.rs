@@ -49,8 +49,8 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Releases all pageblocks with free frames of a CPU cache. Revokes a lease; what one that
-    /// cannot be revoked holds does not count as cached until it ends.
+    /// Releases all pageblocks with free frames of a CPU cache. Revokes a lease; one that cannot be
+    /// revoked keeps what it holds.
     pub(crate) fn drain_cache(&self, context: Context<'_, P>, cpu: usize, zone: ZoneIndex) {
         if let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) {
             guard.drain();

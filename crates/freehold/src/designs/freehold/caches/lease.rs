@@ -27,8 +27,8 @@
 //! | `LEASED` | `REVOKED` | a call that revokes it | that call, after its barrier |
 //! | `REVOKED` | `LEASED` | that call, if the machine refuses the barrier | the lease |
 //! | `REVOKED` | `LEASED` | the owner, which renews it, and has just locked | the lease |
-//! | `REVOKED` | `VACANT` | the owner, which ends it | whoever had it before |
-//! | any | `LOST` | the repair of a copy whose freeze did not get the lock | nobody, ever |
+//! | `REVOKED` | `VACANT` | the owner, which ends it | unchanged |
+//! | any | `LOST` | the repair of a copy whose freeze did not get the lock | none, ever |
 //!
 //! The word stays `REVOKED` until the owner ends the lease or takes the lock again. Until then
 //! there can be no other lease of these caches. Otherwise the former owner, which has not looked
@@ -60,7 +60,7 @@ const VACANT: u32 = 0;
 const LEASED: u32 = 1;
 /// The lease has lost the lock. Its owner has yet to end it or to take the lock again.
 const REVOKED: u32 = 2;
-/// Nobody may use the caches: in a copy, an operation of an owner that does not exist there may be
+/// No call may use the caches: in a copy, an operation of an owner that does not exist there may be
 /// half done.
 const LOST: u32 = 3;
 

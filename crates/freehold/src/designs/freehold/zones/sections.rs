@@ -111,12 +111,14 @@ impl<P: Platform> Zones<P> {
     /// Begins a drain of a cache, whose lock the caller has, in a section: clears the mark. `None`
     /// if there is no mark, and so nothing to drain.
     pub(crate) fn begin_drain(&self, cpu: usize, zone: ZoneIndex) -> Option<Section<'_, P>> {
+        // The hint will do: the lock orders all marks but those of frees that have pushed a
+        // pageblock, and a call that has seen one of these before sees it here.
         if !self.may_be_cached(cpu, zone) {
             return None;
         }
         let word = self.in_hand(cpu, zone);
-        // One step: at no time is there neither mark nor section. Nobody else clears the mark.
-        // SeqCst: as in `section`.
+        // One step: at no time is there neither mark nor section. Only this clears the mark, and
+        // only with the lock. SeqCst: as in `section`.
         word.fetch_add(BEGUN.wrapping_sub(CACHED), SeqCst);
         Some(Section(word))
     }

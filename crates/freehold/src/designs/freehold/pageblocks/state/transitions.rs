@@ -62,7 +62,7 @@ impl State {
         if is_cached { held.used(Use::Split, Order::ZERO) } else { held }
     }
 
-    /// Nobody holds it any more. As an orphan it has its largest run in a tree, by `order`.
+    /// It has no holder any more. As an orphan it has its largest run in a tree, by `order`.
     pub(crate) fn release(self, order: Order) -> Self {
         debug_assert!(self.is_of_walker(Use::Split) && !self.is_isolated(), "{self:?}");
         debug_assert!(!self.is_listed(), "no cache has it");
