@@ -146,6 +146,10 @@ mod affinity;
 mod arena;
 mod backing;
 mod builder;
+#[cfg(test)]
+#[expect(unsafe_code, reason = "forks")]
+#[path = "../tests/common/mod.rs"]
+mod children;
 mod cpulist;
 mod error;
 mod fork;

@@ -61,6 +61,10 @@
 #![deny(unsafe_code)]
 
 mod builder;
+#[cfg(test)]
+#[expect(unsafe_code, reason = "forks")]
+#[path = "../../../crates/freehold-host/tests/common/mod.rs"]
+mod children;
 mod content;
 mod error;
 mod home;

@@ -261,6 +261,7 @@ impl Drop for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::in_child;
 
     /// What a kernel does that unmaps a range before it refuses.
     fn unmap(reserved: &Reserved, range: &Range<usize>) {
@@ -268,8 +269,13 @@ mod tests {
         unsafe { munmap(reserved.start(range), range.len()) }.unwrap();
     }
 
+    /// In a child: no other thread gets what is not mapped.
     #[test]
     fn a_range_that_a_refused_mapping_has_unmapped_is_reserved_again_or_left_alone() {
+        in_child(refuse_and_look).unwrap();
+    }
+
+    fn refuse_and_look() {
         let page = page_bytes();
         let reserved = Reserved::new(4 * page).unwrap();
         let range = page..3 * page;

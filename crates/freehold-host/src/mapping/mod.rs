@@ -358,6 +358,7 @@ fn unmap_unused(start: *mut c_void, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::in_child;
 
     const MIB: usize = 1 << 20;
 
@@ -377,8 +378,13 @@ mod tests {
         assert_eq!(unsafe { last.read() }, 0);
     }
 
+    /// In a child, whose only thread it is: no real other one gets the addresses first.
     #[test]
     fn addresses_that_another_thread_got_meanwhile_stay_with_it() {
+        in_child(map_what_is_vacant).unwrap();
+    }
+
+    fn map_what_is_vacant() {
         let page = page_bytes();
         let mut reserved = Reserved::new(4 * page, page, page).unwrap();
         let start = reserved.start;

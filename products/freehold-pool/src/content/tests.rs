@@ -1,6 +1,7 @@
 //! What is known of slots, against their memory.
 
 use super::*;
+use crate::children::in_child;
 use crate::reserved::page_bytes;
 
 /// Slots of eight pages with a guard of one, of which the first three pages were written to.
@@ -63,9 +64,14 @@ fn a_batch_is_one_system_call_where_the_kernel_takes_it() {
     }
 }
 
-/// A page that is not there makes the kernel stop half way.
+/// A page that is not there makes the kernel stop half way. In a child, which has no other thread
+/// that could get that page.
 #[test]
 fn a_change_that_is_refused_half_way_leaves_no_more_accessible_than_it_says() {
+    in_child(change_with_a_hole).unwrap();
+}
+
+fn change_with_a_hole() {
     let (page, slot) = (page_bytes(), SlotIndex::new(1));
     for (from, to) in [(6, 1), (1, 6)] {
         let content = used(&[1], 0, false);
