@@ -112,7 +112,9 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Collects from the pageblocks of the remote queue, if it seems to have any. Those with free
     /// frames become partial.
     pub(crate) fn collect_queued(&self) {
-        for stack in (0..self.zones().stacks()).filter(|&stack| self.queue().has_any(stack)) {
+        let (cpu, zone) = (self.cpu, self.zone_index);
+        let has_any = |stack: &usize| self.zones().has_queued(cpu, zone, *stack);
+        for stack in (0..self.zones().stacks()).filter(has_any) {
             self.collect_stack(stack, |pageblock| self.relink(pageblock));
         }
     }
@@ -124,23 +126,20 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     fn collect_stack(&self, stack: usize, put: impl Fn(PageblockIndex)) {
-        let mut next = self.queue().take(stack);
-        while let Some(pageblock) = next {
-            let before;
-            (before, next) = self.pageblocks().unqueue(pageblock);
+        self.zones().take_queued(self.cpu, self.zone_index, stack, |pageblock, before| {
             if !before.is_split() || before.is_listed() {
-                continue;
+                return;
             }
             if before.holder() != Holder::Cpu(self.cpu) {
                 if !self.try_pass_on(pageblock, before.holder()) {
                     self.zones().ensure_collected(self.cpu, pageblock);
                 }
-                continue;
+                return;
             }
             // It is full now, as far as is known: this may be the last look.
             self.collect(pageblock);
             put(pageblock);
-        }
+        });
     }
 
     /// Has a pageblock which has left the cache while it was in its queue collected, if another

@@ -10,7 +10,6 @@ use super::lease::{LeaseState, NotRevoked};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::Pageblocks;
-use crate::designs::freehold::pageblocks::remote::RemoteQueue;
 use crate::designs::freehold::zones::Zones;
 use crate::designs::freehold::zones::zone::Zone;
 use crate::memmap::index::ZoneIndex;
@@ -109,11 +108,6 @@ impl<'a, P: Platform> LockedCache<'a, P> {
     /// which it does; see `zones/sections.rs`.
     pub(crate) fn note_cached(&self) {
         self.zones().note_cached(self.cpu, self.zone_index);
-    }
-
-    /// The remote queue of the cache.
-    pub(crate) fn queue(&self) -> &'a RemoteQueue<P> {
-        &self.zones().cpu_zone(self.cpu, self.zone_index).queue
     }
 }
 

@@ -109,7 +109,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
     ) -> Result<(), Obstacle> {
         let span = Span::of_range(range);
         let isolation = self.empty_place(context, zone, span, owner)?;
-        if !self.unqueue(context, zone, span) {
+        if !self.empty_queues_of(context, zone, span) {
             return Err(Obstacle { at: range.first, error: Error::RangeBusy });
         }
         isolation.retire(context, zone, span);
@@ -184,7 +184,7 @@ impl<P: Platform> Freehold<P> {
     /// Ensures that isolated pageblocks of a zone are in no remote queue: one that comes to another
     /// zone would be in the wrong queue. Returns whether it could.
     #[inline(never)]
-    fn unqueue(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) -> bool {
+    fn empty_queues_of(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) -> bool {
         let is_queued = || {
             let mut states =
                 span.pageblocks().map(|(pageblock, _)| self.zones.pageblocks.state(pageblock));

@@ -329,7 +329,14 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    // Links are for the holder alone.
+    /// The link of a pageblock on a stack: see [`RemoteQueue`].
+    ///
+    /// [`RemoteQueue`]: crate::designs::freehold::zones::RemoteQueue
+    pub(crate) fn queue_link(&self, pageblock: PageblockIndex) -> &P::U32 {
+        &self.record(pageblock).queue_link
+    }
+
+    // Links of lists are for the holder alone.
 
     /// The neighbours on the list of partial pageblocks, and the list.
     pub(crate) fn links(&self, pageblock: PageblockIndex) -> (u32, u32, u32) {

@@ -12,7 +12,7 @@
 //! Every step that ends the watch therefore publishes the unwatched state first, and then scans
 //! every word of the remote bitmap once more. There are four: a walker releases the pageblock
 //! ([`Pageblocks::try_release`]), a cache marks it full ([`Pageblocks::try_mark_full`]), it leaves
-//! a remote queue ([`Pageblocks::unqueue`], and the collection that follows), and a free acquires
+//! a remote queue (`Zones::take_queued`, and the collection that follows), and a free acquires
 //! it for a cache (`free_acquiring`). A remote free does the same the other way round: it sets its
 //! bits first, and then reads the state.
 //!
@@ -31,11 +31,10 @@
 //! `tests/models/freehold_loom*.rs` model all these steps and fail without the last look; but for
 //! the acquisition by a free, where it matters only if a frame is freed twice at the same time.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{AcqRel, SeqCst};
 
 use super::state::{Holder, State};
-use super::{NIL, PageblockIndex, Pageblocks, REMOTE};
-use crate::geometry::STACKS_MAX;
+use super::{PageblockIndex, Pageblocks, REMOTE};
 use crate::platform::{Platform, Word};
 use crate::units::Order;
 
@@ -148,81 +147,5 @@ impl<P: Platform> Pageblocks<P> {
     pub(crate) fn mark_whole(&self, pageblock: PageblockIndex, holder: Holder) {
         self.clear_all_unmovable(pageblock);
         self.update(pageblock, |state| state.become_whole(holder));
-    }
-
-    /// Unmarks a pageblock as queued; returns its state before, and the next one on the stack. The
-    /// caller has taken the stack.
-    pub(crate) fn unqueue(&self, pageblock: PageblockIndex) -> (State, Option<PageblockIndex>) {
-        // Relaxed: taking the stack acquired it. Before the mark is cleared: then others may write
-        // the link.
-        let next = PageblockIndex::of_link(self.record(pageblock).queue_link.load(Relaxed));
-        let before = self.update(pageblock, State::unqueue);
-        (before, next)
-    }
-}
-
-/// The remote queue of one CPU in a zone: pageblocks without free frames, so far, in which others
-/// have freed some. Several stacks on one cache line: where many CPUs push at the same time, the
-/// line goes round among them, and of those that push on one stack, each time round all but one
-/// come too late and try again.
-#[repr(C, align(64))]
-pub(crate) struct RemoteQueue<P: Platform>([P::U32; STACKS_MAX]);
-
-/// 2^32 by the golden ratio: spreads numbers that lie close together (Knuth, volume 3, 6.4).
-const GOLDEN: u32 = 0x9e37_79b9;
-
-impl<P: Platform> RemoteQueue<P> {
-    pub(crate) fn new() -> Self {
-        RemoteQueue(core::array::from_fn(|_| P::U32::new(NIL)))
-    }
-
-    /// How many stacks each of so many CPUs uses: a power of two.
-    pub(crate) fn stacks(cpus: usize) -> usize {
-        cpus.next_power_of_two().min(STACKS_MAX)
-    }
-
-    /// Adds a pageblock, which the caller has marked as queued, and so may write its link.
-    pub(crate) fn push(
-        &self,
-        pageblocks: &Pageblocks<P>,
-        pageblock: PageblockIndex,
-        stacks: usize,
-    ) {
-        // Frames of neighbours are often freed at the same time: these go to different stacks.
-        let stack = pageblock.0.wrapping_mul(GOLDEN) >> 16 & (stacks as u32 - 1);
-        let head = &self.0[stack as usize];
-        let link = &pageblocks.record(pageblock).queue_link;
-        // Relaxed: the link is only followed by the CPU that takes the stack.
-        let mut first = head.load(Relaxed);
-        loop {
-            // Relaxed: pushing the pageblock releases it.
-            link.store(first, Relaxed);
-            // Release: publishes the link. Acquire: from a CPU that took the stack to drain the
-            // cache, and had noted before that the zone's caches hold nothing; see `take`.
-            match head.compare_exchange(first, pageblock.0, AcqRel, Relaxed) {
-                Ok(_) => return,
-                Err(now) => first = now,
-            }
-        }
-    }
-
-    /// Whether a stack has pageblocks: a hint.
-    pub(crate) fn has_any(&self, stack: usize) -> bool {
-        self.0[stack].load(Relaxed) != NIL
-    }
-
-    /// Takes all pageblocks of a stack; the caller follows their links, each before it unmarks the
-    /// pageblock that has it.
-    pub(crate) fn take(&self, stack: usize) -> Option<PageblockIndex> {
-        // Acquire: pairs with the release in `push`, of all CPUs that pushed: their steps on the
-        // stack are one chain of RMWs. Release: a CPU that pushes from now on sees what the caller
-        // did before.
-        PageblockIndex::of_link(self.0[stack].swap(NIL, AcqRel))
-    }
-
-    /// Forgets what is queued. No other CPU pushes at the same time.
-    pub(crate) fn clear(&self) {
-        // Relaxed: there is no other thread.
-        self.0.iter().for_each(|head| head.store(NIL, Relaxed));
     }
 }

@@ -5,7 +5,6 @@
 //! bits that need no lock. Its *level* counts the free frames in them. Beside them lies what each
 //! CPU has in a zone that others write to as well: its remote queue and its counters.
 
-use super::pageblocks::remote::RemoteQueue;
 use super::pageblocks::{FRAMES, PageblockIndex, Pageblocks, PageblocksPlan};
 use super::settings::FreeholdSettings;
 use crate::Error;
@@ -19,6 +18,7 @@ use crate::request::Request;
 use crate::units::{MigrateType, Pfn};
 use crate::zone::watermark::Watermark;
 use counters::CpuCounters;
+use remote_queue::RemoteQueue;
 use tree::{Forest, ForestPlan, Tree};
 use zone::{Zone, ZoneTrees};
 
@@ -26,6 +26,7 @@ mod counters;
 mod hotplug;
 mod orphans;
 mod pool;
+mod remote_queue;
 mod report;
 mod runs;
 mod sections;
@@ -174,11 +175,6 @@ impl<P: Platform> Zones<P> {
 
     pub(crate) fn cpu_zone(&self, cpu: usize, zone: ZoneIndex) -> &CpuZone<P> {
         self.cpu_zones.get(self.index_of(cpu, zone))
-    }
-
-    /// How many stacks each remote queue has.
-    pub(crate) fn stacks(&self) -> usize {
-        RemoteQueue::<P>::stacks(self.cpus)
     }
 
     /// The pageblocks of a zone.

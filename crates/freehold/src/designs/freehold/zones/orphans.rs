@@ -1,5 +1,5 @@
-//! Orphans: partial pageblocks without a holder. How they come into being, how they serve requests
-//! past all caches, and which call collects what is freed in them.
+//! Orphans: partial pageblocks without a holder. How they come into being, and how they serve
+//! requests past all caches.
 //!
 //! In this way memory is allocated when there is too little for caches to hold any, and
 //! migratetypes fall back on each other.
@@ -9,7 +9,7 @@ use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
 use crate::designs::freehold::pageblocks::run::Run;
-use crate::designs::freehold::pageblocks::state::{Holder, State};
+use crate::designs::freehold::pageblocks::state::Holder;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
@@ -64,41 +64,6 @@ impl<P: Platform> Zones<P> {
         let result = if is_here { act() } else { None };
         self.release(pageblock);
         result
-    }
-
-    /// Ensures that remote frees of a pageblock will be collected: by the walker that holds it, by
-    /// this call, or by the cache that holds it, on whose remote queue it is pushed. The call runs
-    /// on the CPU `here`.
-    pub(crate) fn ensure_collected(&self, here: usize, pageblock: PageblockIndex) {
-        let zone = self.pageblocks.zone(pageblock);
-        let _section = self.section(here, zone);
-        let mut state = self.pageblocks.state_after_step(pageblock);
-        loop {
-            if !state.is_split() || state.is_listed() || state.is_queued() {
-                return;
-            }
-            match state.holder() {
-                // It will collect when it releases the pageblock.
-                Holder::Walker => return,
-                Holder::None if self.pageblocks.acquire(pageblock) => {
-                    return self.release(pageblock);
-                }
-                Holder::None => state = self.pageblocks.state_after_step(pageblock),
-                Holder::Cpu(cpu) => {
-                    let queued = |now: State| (now == state).then(|| now.queue());
-                    match self.pageblocks.try_update(pageblock, queued) {
-                        Ok(_) => {
-                            // Read again: only a pageblock that is queued stays with its zone.
-                            let zone = self.pageblocks.zone(pageblock);
-                            let queue = &self.cpu_zone(cpu, zone).queue;
-                            queue.push(&self.pageblocks, pageblock, self.stacks());
-                            return self.note_cached(cpu, zone);
-                        }
-                        Err(now) => state = now,
-                    }
-                }
-            }
-        }
     }
 }
 
