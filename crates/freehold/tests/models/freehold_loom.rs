@@ -365,6 +365,25 @@ fn a_pageblock_is_queued_while_an_allocation_drains() {
     });
 }
 
+/// The same with a cache that is marked already: the free leaves the mark as it is, and the drain,
+/// which clears it, finds the pageblock on its stack, or the free sees that the mark is gone.
+#[test]
+fn a_pageblock_is_queued_for_a_marked_cache_while_an_allocation_drains() {
+    explore(1, || {
+        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
+        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
+        take(&machine, 3 * BLOCK);
+        machine.alloc(all(9)).expect("memory is free");
+        run_on(1);
+        free(&machine, 7);
+        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
+        machine.alloc(all(0)).expect("a frame is free");
+        join(other);
+        machine.alloc(all(0)).expect("a frame is free");
+        check_held(&machine, 4 * BLOCK);
+    });
+}
+
 /// Memory is added to a pageblock that a cache holds and that becomes full at the same time: the
 /// last look of the holder finds the frames, or the pageblock is queued.
 #[test]

@@ -263,21 +263,55 @@ fn where_a_low_zone_is_cached(act: impl Fn(&Rc<Frames>)) {
     assert!(cached > 0, "the low zone was never cached");
 }
 
-/// It is found at once, though a call that is stopped uses another cache.
+/// A low zone all of which is allocated, but for these frames of full pageblocks: of the first one,
+/// which CPU 0 holds, and of the third, of CPU 2. They are queued, and these caches marked.
+fn queued_in_a_low_zone(free: &[u64]) -> Rc<Frames> {
+    let frames = machine(4, 64);
+    for cpu in [0, 2] {
+        run_on(cpu);
+        for _ in 0..=PAGEBLOCK {
+            frames.alloc(below(Order::ZERO)).expect("memory is free");
+        }
+    }
+    run_on(1);
+    take_all(&frames);
+    free.iter().for_each(|&pfn| give(&frames, pfn));
+    let census = frames.validate().expect("the accounting is right");
+    assert_eq!((census.free.get(), census.per_cpu.get()), (0, free.len() as u64));
+    frames
+}
+
+/// It is found at once, though a call that is stopped uses another cache, which is marked.
 #[test]
 fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
-    where_a_low_zone_is_cached(|frames| {
-        let other = Rc::clone(frames);
+    let mut locked = 0;
+    for step in 0.. {
+        let frames = queued_in_a_low_zone(&[7, 2 * PAGEBLOCK + 7]);
+        let (other, was_locked) = (Rc::clone(&frames), Rc::new(Cell::new(false)));
+        let locks = Rc::clone(&was_locked);
         let alloc = move || {
             run_on(1);
             let frame = unless_it_waits(|| other.alloc(below(Order::ZERO)));
             frame.expect("it need not wait").expect("a frame is free");
+            locks.set(unless_it_waits(|| other.drain(CpuId::new(0))).is_none());
         };
-        run_on(2);
-        let tick = || frames.tick(CpuId::new(2)).expect("the CPU exists");
-        // Before it releases the lock.
-        stop_at(2, Kind::Stop, alloc, tick);
-    });
+        run_on(0);
+        let tick = || frames.tick(CpuId::new(0)).expect("the CPU exists");
+        let (_, was_stopped) = stop_at(step, Kind::Stop, alloc, tick);
+        locked += u32::from(was_locked.get());
+        if !was_stopped {
+            break;
+        }
+    }
+    assert!(locked > 0, "the cache was never locked");
+}
+
+/// A drain of a cache is stopped at each step: at no time is what it moves neither marked nor in a
+/// section.
+#[test]
+fn what_a_drain_moves_is_found() {
+    let drain = |frames: &Frames| frames.drain(CpuId::new(0)).expect("the CPU exists");
+    finds_at_each_step(|| queued_in_a_low_zone(&[7]), drain, (|_| (), true));
 }
 
 /// It is found, though a drain has begun that never comes to this cache.

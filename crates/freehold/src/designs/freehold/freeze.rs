@@ -99,12 +99,12 @@ impl<P: Platform> Freehold<P> {
     /// a hole.
     fn repair_holes(&self, zone: ZoneIndex) {
         let has_memory = |pageblock: &PageblockIndex| {
-            self.zones.pageblocks.state(*pageblock).used_for() != Use::Absent
+            self.pageblocks().state(*pageblock).used_for() != Use::Absent
         };
         let pageblocks = self.zones.pageblocks_of(zone).filter(has_memory).count() as u64;
         if self.zones.zone(zone).managed() == pageblocks * u64::from(FRAMES) {
             let all = self.zones.pageblocks_of(zone).filter(has_memory);
-            all.for_each(|pageblock| self.zones.pageblocks.fill_holes(pageblock));
+            all.for_each(|pageblock| self.pageblocks().fill_holes(pageblock));
         }
     }
 
@@ -112,13 +112,13 @@ impl<P: Platform> Freehold<P> {
     /// about to free in whole or in part: what is left becomes blocks of its own. It stays
     /// allocated.
     fn repair_head(&self, head: PageblockIndex) {
-        let state = self.zones.pageblocks.state(head);
+        let state = self.pageblocks().state(head);
         if state.used_for() != Use::Huge {
             return;
         }
-        let end = (head.0 + pageblocks_in(state.order())).min(self.zones.pageblocks.len() as u32);
+        let end = (head.0 + pageblocks_in(state.order())).min(self.pageblocks().len() as u32);
         let used_for =
-            |pageblock: u32| self.zones.pageblocks.state(PageblockIndex(pageblock)).used_for();
+            |pageblock: u32| self.pageblocks().state(PageblockIndex(pageblock)).used_for();
         let are_tails = |from: u32, to: u32| {
             to <= end && (from..to).all(|pageblock| used_for(pageblock) == Use::HugeTail)
         };
@@ -130,12 +130,11 @@ impl<P: Platform> Freehold<P> {
             let pageblock = PageblockIndex(at);
             at += match used_for(at) {
                 Use::Huge if pageblock != head => {
-                    pageblocks_in(self.zones.pageblocks.state(pageblock).order())
+                    pageblocks_in(self.pageblocks().state(pageblock).order())
                 }
                 Use::Huge | Use::HugeTail => {
                     let fits = |order: &Order| {
-                        self.zones
-                            .pageblocks
+                        self.pageblocks()
                             .number(pageblock)
                             .is_multiple_of(u64::from(pageblocks_in(*order)))
                             && are_tails(at + 1, at + pageblocks_in(*order))
@@ -152,16 +151,16 @@ impl<P: Platform> Freehold<P> {
 
     /// Makes a pageblock the head of an allocated block.
     fn mark_huge(&self, pageblock: PageblockIndex, order: Order) {
-        let state = self.zones.pageblocks.state(pageblock).repaired(Use::Huge, order);
-        self.zones.pageblocks.repair_state(pageblock, state);
+        let state = self.pageblocks().state(pageblock).repaired(Use::Huge, order);
+        self.pageblocks().repair_state(pageblock, state);
         (0..pageblocks_in(order))
-            .for_each(|nth| self.zones.pageblocks.set_all_free(PageblockIndex(pageblock.0 + nth)));
+            .for_each(|nth| self.pageblocks().set_all_free(PageblockIndex(pageblock.0 + nth)));
     }
 
     /// Makes a pageblock agree with its state, unless a cache holds it. There are no other holders,
     /// and no pageblock is isolated.
     fn repair_pageblock(&self, pageblock: PageblockIndex) {
-        let (pageblocks, state) = (&self.zones.pageblocks, self.zones.pageblocks.state(pageblock));
+        let (pageblocks, state) = (self.pageblocks(), self.pageblocks().state(pageblock));
         let is_cached = matches!(state.holder(), Holder::Cpu(_));
         let (mut used_for, mut order) = (state.used_for(), state.order());
         match used_for {
@@ -195,16 +194,15 @@ impl<P: Platform> Freehold<P> {
         let state = |bit| {
             let pageblock = self.zones.pageblock_at(zone, bit);
             // Trees may begin before the tables, and end after the zone.
-            let is_here = pageblock.index() < self.zones.pageblocks.len()
-                && self.zones.pageblocks.zone_if_any(pageblock) == Some(zone);
-            let state =
-                if is_here { self.zones.pageblocks.state(pageblock) } else { State::ABSENT };
+            let is_here = pageblock.index() < self.pageblocks().len()
+                && self.pageblocks().zone_if_any(pageblock) == Some(zone);
+            let state = if is_here { self.pageblocks().state(pageblock) } else { State::ABSENT };
             (pageblock, state, state.holder() == Holder::None)
         };
         let trees = |bit| match state(bit) {
             (_, state, true) if state.used_for() == Use::Whole => 1,
             (pageblock, state, true)
-                if state.is_split() && self.zones.pageblocks.count_free(pageblock) > 0 =>
+                if state.is_split() && self.pageblocks().count_free(pageblock) > 0 =>
             {
                 Zones::<P>::trees_of(state) << 1
             }
@@ -215,8 +213,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Queues a pageblock with remote frees, or collects them.
     fn repair_queued(&self, pageblock: PageblockIndex) {
-        if self.zones.pageblocks.state(pageblock).is_split()
-            && self.zones.pageblocks.has_remote(pageblock)
+        if self.pageblocks().state(pageblock).is_split() && self.pageblocks().has_remote(pageblock)
         {
             self.zones.ensure_collected(0, pageblock);
         }
@@ -310,15 +307,14 @@ mod tests {
         frames.drain_all();
         let (design, pageblock) = (frames.design(), block_of(pfn));
         // A walker has taken four frames, and not counted them.
-        assert!(design.zones.pageblocks.acquire(pageblock));
+        assert!(design.pageblocks().acquire(pageblock));
         design
-            .zones
-            .pageblocks
-            .take_run(design.zones.pageblocks.find_run(pageblock, Order::new(2)).unwrap());
+            .pageblocks()
+            .take_run(design.pageblocks().find_run(pageblock, Order::new(2)).unwrap());
         // Another call has taken a pageblock out of the pool, and not marked it.
-        assert!(design.zones.take_whole(ZONE, 1, MigrateType::Movable).is_some());
+        assert!(design.zones.acquire_whole(ZONE, 1, MigrateType::Movable).is_some());
         // And a drain has come no further.
-        design.zones.note_cached(1, ZONE);
+        design.zones.mark_cached(1, ZONE);
         core::mem::forget(design.zones.begin_drain(1, ZONE));
         copy(&frames, 5);
     }
@@ -331,11 +327,11 @@ mod tests {
             let pfns: Vec<_> = (0..1024).map(|_| alloc(&frames, 0)).collect();
             for &pfn in &pfns {
                 let run = Run::at(pfn.get() as u32, Order::ZERO);
-                design.zones.pageblocks.free_remotely(run.word as usize, run.mask());
+                design.pageblocks().put_remotely(run.word as usize, run.mask());
                 if marked {
                     // On a stack, as its state says, but its link leads nowhere.
                     let queued = |state: State| state.planted(Planted::Queued);
-                    design.zones.pageblocks.update(block_of(pfn), queued);
+                    design.pageblocks().update(block_of(pfn), queued);
                 }
             }
             copy(&frames, 0);
@@ -347,7 +343,7 @@ mod tests {
         let frames = new();
         let pfn = alloc(&frames, 4);
         let run = Run::at(pfn.get() as u32, Order::new(4));
-        frames.design().zones.pageblocks.free_remotely(run.word as usize, run.mask());
+        frames.design().zones.pageblocks.put_remotely(run.word as usize, run.mask());
         // The first frame of a block has no tail bit.
         copy(&frames, 0);
     }
@@ -368,12 +364,12 @@ mod tests {
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
         // Held by a call that wants to free a part.
-        design.zones.pageblocks.update(head, |state| state.acquire(Holder::Walker));
+        design.pageblocks().update(head, |state| state.acquire(Holder::Walker));
         copy(&frames, 8 * 512);
         // The upper half is a block of its own already; the head does not have its new order yet.
         let upper = PageblockIndex(head.0 + 4);
         let break_off = |state: State| state.break_off(Order::new(11), Holder::None);
-        design.zones.pageblocks.update(upper, break_off);
+        design.pageblocks().update(upper, break_off);
         copy(&frames, 8 * 512);
         frames.free(pfn, Order::new(11)).unwrap();
         frames.free(pfn.offset(FrameCount::new(2048)), Order::new(11)).unwrap();
@@ -386,12 +382,12 @@ mod tests {
         let pfn = alloc(&frames, 12);
         let (design, head) = (frames.design(), block_of(pfn));
         // One pageblock of eight is free already; the head still has its old order.
-        assert!(design.zones.pageblocks.end_huge(PageblockIndex(head.0 + 5)));
+        assert!(design.pageblocks().end_huge(PageblockIndex(head.0 + 5)));
         copy(&frames, 7 * 512);
         // And of another block the copy lacks the head.
         let plant = |pageblock, used_for| {
             let planted = |state: State| state.planted(Planted::Use(used_for, Order::ZERO));
-            design.zones.pageblocks.update(pageblock, planted);
+            design.pageblocks().update(pageblock, planted);
         };
         plant(head, Use::Whole);
         plant(PageblockIndex(head.0 + 2), Use::HugeTail);

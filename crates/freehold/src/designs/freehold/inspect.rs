@@ -24,7 +24,7 @@ const LOOKS: usize = 100_000;
 
 impl<P: Platform> Inspect<P> for Freehold<P> {
     fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
-        let pageblocks = &self.zones.pageblocks;
+        let pageblocks = self.pageblocks();
         let Some(frame) = pageblocks.index_of(pfn) else { return FrameStatus::Foreign };
         let (pageblock, single) = (PageblockIndex::of_frame(frame), Run::at(frame, Order::ZERO));
         let allocated =
@@ -108,7 +108,7 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
         // After the counts of allocated frames: of those, only what is not in use any more has been
         // freed.
         let (mut used, mut doubles) = (0, 0);
-        for pageblock in self.zones.pageblocks.all() {
+        for pageblock in self.pageblocks().all() {
             let (of_pageblock, twice) = self.zones.count_used(pageblock);
             used += u64::from(of_pageblock);
             doubles += u64::from(twice);
@@ -161,7 +161,7 @@ impl<P: Platform> Freehold<P> {
             context.platform.relax();
         }
         rule.map_or(Ok(()), |rule| {
-            Err(Violation { rule, at: self.zones.pageblocks.pfn_of(at.frame()) })
+            Err(Violation { rule, at: self.pageblocks().pfn_of(at.frame()) })
         })
     }
 
@@ -174,35 +174,33 @@ impl<P: Platform> Freehold<P> {
     ) -> Result<(), Violation> {
         let Some(guard) = self.lock(context, cpu, zone, IfLeased::Leave) else { return Ok(()) };
         let broken = |rule, pageblock: PageblockIndex| {
-            Err(Violation { rule, at: self.zones.pageblocks.pfn_of(pageblock.frame()) })
+            Err(Violation { rule, at: self.pageblocks().pfn_of(pageblock.frame()) })
         };
         let is_ours = |pageblock| {
-            let state = self.zones.pageblocks.state(pageblock);
-            state.is_split_of(cpu)
-                && state.is_listed()
-                && self.zones.pageblocks.zone(pageblock) == zone
+            let state = self.pageblocks().state(pageblock);
+            state.is_split_of(cpu) && state.is_listed() && self.pageblocks().zone(pageblock) == zone
         };
         for migratetype in MigrateType::ALL {
             for what in Active::ALL {
                 if let Some(pageblock) = guard.cache.active_pageblock(what, migratetype)
                     && !(is_ours(pageblock)
-                        && self.zones.pageblocks.state(pageblock).is_active()
-                        && self.zones.pageblocks.state(pageblock).migratetype() == migratetype)
+                        && self.pageblocks().state(pageblock).is_active()
+                        && self.pageblocks().state(pageblock).migratetype() == migratetype)
                 {
                     return broken(Rule::ListMatchesMark, pageblock);
                 }
             }
             for fill in [Fill::NearlyFull, Fill::Sparse] {
                 let mut before = None;
-                let list = guard.cache.partial_list(&self.zones.pageblocks, migratetype, fill);
+                let list = guard.cache.partial_list(self.pageblocks(), migratetype, fill);
                 for (nth, pageblock) in list.enumerate() {
-                    let (prev, _, index) = self.zones.pageblocks.links(pageblock);
+                    let (prev, _, index) = self.pageblocks().links(pageblock);
                     let links =
                         before.map_or(super::pageblocks::NIL, |before: PageblockIndex| before.0);
-                    if prev != links || nth > self.zones.pageblocks.len() {
+                    if prev != links || nth > self.pageblocks().len() {
                         return broken(Rule::LinksAgree, pageblock);
                     }
-                    let state = self.zones.pageblocks.state(pageblock);
+                    let state = self.pageblocks().state(pageblock);
                     let of = state.migratetype();
                     let here = index == list_of(migratetype, fill) && of == migratetype;
                     if !here || !is_ours(pageblock) || state.is_active() {
@@ -213,9 +211,9 @@ impl<P: Platform> Freehold<P> {
             }
         }
         for pageblock in guard.cache.spares() {
-            let state = self.zones.pageblocks.state(pageblock);
+            let state = self.pageblocks().state(pageblock);
             let is_spare = state.used_for() == Use::Whole && state.holder() == Holder::Cpu(cpu);
-            if !is_spare || !self.zones.pageblocks.is_whole(pageblock) {
+            if !is_spare || !self.pageblocks().is_whole(pageblock) {
                 return broken(Rule::ListMatchesMark, pageblock);
             }
         }

@@ -51,6 +51,7 @@ use crate::topology::Topology;
 use crate::units::{Order, ZoneKind};
 use caches::cache::{Cold, CpuCache};
 use caches::lock::PerCpu;
+use pageblocks::Pageblocks;
 use pageblocks::run::ORDER_MAX;
 use zones::{Zones, ZonesPlan};
 
@@ -88,6 +89,11 @@ pub struct FreeholdPlan<P: Platform> {
 }
 
 impl<P: Platform> Freehold<P> {
+    #[inline(always)]
+    fn pageblocks(&self) -> &Pageblocks<P> {
+        &self.zones.pageblocks
+    }
+
     #[inline(always)]
     fn per_cpu(&self, cpu: usize) -> &PerCpu<P> {
         self.cpus.get(cpu)

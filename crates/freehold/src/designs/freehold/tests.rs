@@ -46,7 +46,7 @@ fn all_that_fast_paths_read_of_the_allocator_is_on_one_cache_line() {
 
 /// Makes the state of a pageblock wrong.
 fn plant(design: &Design, pageblock: PageblockIndex, what: Planted) {
-    design.zones.pageblocks.update(pageblock, |state| state.planted(what));
+    design.pageblocks().update(pageblock, |state| state.planted(what));
 }
 
 fn alloc(frames: &Frames, order: u8) -> PageblockIndex {
@@ -132,15 +132,15 @@ fn a_pageblock_in_the_wrong_place_is_found() {
 fn bits_that_do_not_fit_the_state_are_found() {
     let last = |pageblock: PageblockIndex| pageblock.words().last().expect("it has words");
     let used = broken(Victim::Whole, |design, pageblock| {
-        design.zones.pageblocks.set_free(last(pageblock), 1);
+        design.pageblocks().set_free(last(pageblock), 1);
     });
     assert_eq!(used, [None, Some(Rule::BlocksCounted)]);
     let tails = broken(Victim::Orphan, |design, pageblock| {
-        design.zones.pageblocks.join(Run::at(pageblock.frame() + 256, Order::new(3)));
+        design.pageblocks().join(Run::at(pageblock.frame() + 256, Order::new(3)));
     });
     assert_eq!(tails, [None, Some(Rule::TailsUnmarked)]);
     let all_free = broken(Victim::Orphan, |design, pageblock| {
-        pageblock.words().for_each(|word| design.zones.pageblocks.set_free(word, !0));
+        pageblock.words().for_each(|word| design.pageblocks().set_free(word, !0));
     });
     assert_eq!(all_free, [None, Some(Rule::BuddiesMerged)]);
     let headless = broken(Victim::HugeTail, |design, pageblock| {
@@ -149,7 +149,7 @@ fn bits_that_do_not_fit_the_state_are_found() {
     });
     assert_eq!(headless, [None, Some(Rule::FrameInOneBlock)]);
     let absent = broken(Victim::Whole, |design, pageblock| {
-        design.zones.pageblocks.repair_state(pageblock, State::ABSENT);
+        design.pageblocks().repair_state(pageblock, State::ABSENT);
     });
     assert_eq!(absent, [None, Some(Rule::ZoneOfBlock)]);
 }
@@ -168,7 +168,7 @@ fn a_level_that_is_wrong_is_found() {
     assert_eq!(check(|design, _| design.zones.zone(ZONE).add_free(1)), wrong);
     assert_eq!(check(|design, _| design.zones.zone(ZONE).sub_free(1)), wrong);
     let lost = check(|design, pageblock| {
-        design.zones.pageblocks.set_free(pageblock.words().start, 0);
+        design.pageblocks().set_free(pageblock.words().start, 0);
     });
     assert_eq!(lost, wrong);
     let managed = check(|design, _| design.zones.zone(ZONE).add_managed(512));
@@ -185,7 +185,7 @@ fn frames_of_each_state_are_counted_once() {
         // Another one was freed remotely.
         let last = pageblock.words().last().expect("it has words");
         pageblocks.set_free(last, !0 >> 1);
-        pageblocks.free_remotely(last, 1 << 63);
+        pageblocks.put_remotely(last, 1 << 63);
         what.into_iter().for_each(|what| plant(frames.design(), pageblock, what));
         let mut census = Census::default();
         frames.design().zones.count(ZONE, &mut census);
@@ -285,9 +285,9 @@ fn remote_frees_of_a_copy_are_merged_once() {
     frames.drain_all();
     let pageblocks = &frames.design().zones.pageblocks;
     let word = pageblock.words().start;
-    pageblocks.free_remotely(word, 1);
+    pageblocks.put_remotely(word, 1);
     // One that was just being collected is free in both bitmaps.
-    pageblocks.free_remotely(word, 1 << 5);
+    pageblocks.put_remotely(word, 1 << 5);
     assert_eq!((pageblocks.count_free(pageblock), pageblocks.count_remote(pageblock)), (511, 2));
     pageblocks.merge_remote(pageblock);
     assert_eq!((pageblocks.count_free(pageblock), pageblocks.count_remote(pageblock)), (512, 0));

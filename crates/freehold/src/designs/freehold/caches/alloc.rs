@@ -23,13 +23,13 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
     #[inline(always)]
     fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         let taken = if request.is_ordinary() {
-            self.take_in_word::<false>(context, request)
+            self.alloc_in_word::<false>(context, request)
         } else if is_run_in_word(&request) {
-            self.take_in_word::<true>(context, request)
+            self.alloc_in_word::<true>(context, request)
         } else {
             None
         };
-        taken.or_else(|| self.take_from_own_cache(context, request))
+        taken.or_else(|| self.alloc_from_own_cache(context, request))
     }
 
     /// Tries, in this order: the running CPU's cache of the best zone, and any zone above its low
@@ -51,7 +51,7 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
                 && request.depth() != Watermark::Low
                 && (nth == 0 || self.zones.zone(zone).may_cache(0, request));
             let fetched = self.alloc_near(context, zone, request, class);
-            let own = || self.alloc_own(context, zone, request);
+            let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
         let frame = frame.or_else(|| {
@@ -61,9 +61,9 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             Some(frame) => frame,
             None => self.alloc_last_resort(context, zones, request)?,
         };
-        let from = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
+        let from = self.pageblocks().zone(PageblockIndex::of_frame(frame));
         self.zones.note_numa(context.cpu_here(), all, request, from, request.order().frames());
-        Ok(self.zones.pageblocks.pfn_of(frame))
+        Ok(self.pageblocks().pfn_of(frame))
     }
 }
 
@@ -129,7 +129,7 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes a block out of what the running CPU's cache holds already.
-    fn alloc_own(
+    fn alloc_from_held(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
@@ -137,7 +137,7 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let (cpu, pin) = context.pin();
         let guard = self.try_lock(pin, cpu, zone)?;
-        guard.alloc_cached(request).inspect(|_| guard.note_taken(context, request.order()))
+        guard.take_held(request).inspect(|_| guard.note_taken(context, request.order()))
     }
 
     /// Takes a block of a zone whose level allows it.
@@ -145,7 +145,7 @@ impl<P: Platform> Freehold<P> {
         let may_serve = self.zones.may_serve_from_cache(context.cpu_here(), zone, request);
         let guard = may_serve.then(|| self.lock_any(context, zone)).flatten();
         let frame = guard.and_then(|guard| {
-            guard.alloc(request).inspect(|_| guard.note_taken(context, request.order()))
+            guard.take(request).inspect(|_| guard.note_taken(context, request.order()))
         });
         frame.or_else(|| self.alloc_uncached(context, zone, request))
     }
@@ -158,8 +158,8 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         match request.order() < Order::PAGEBLOCK {
-            true => self.zones.take_direct(context, zone, request),
-            false => self.zones.take_huge(context, zone, request),
+            true => self.zones.alloc_direct(context, zone, request),
+            false => self.zones.alloc_huge(context, zone, request),
         }
     }
 
@@ -184,11 +184,11 @@ impl<P: Platform> Freehold<P> {
             loop {
                 let guard = self.try_lock(context.pin().1, cpu % cpus, zone)?;
                 let Some(released) = guard.release_one(request.content(), !may_share) else {
-                    let shared = may_share.then(|| guard.alloc_cached(request)).flatten();
+                    let shared = may_share.then(|| guard.take_held(request)).flatten();
                     return shared.inspect(|_| guard.note_taken(context, request.order()));
                 };
                 drop(guard);
-                if self.zones.pageblocks.has_run(released, request.order())
+                if self.pageblocks().has_run(released, request.order())
                     && self.zones.allows(zone, request, class)
                     && let Some(frame) = self.alloc_uncached(context, zone, request)
                 {
@@ -201,7 +201,7 @@ impl<P: Platform> Freehold<P> {
 
 impl<P: Platform> LockedCache<'_, P> {
     /// Takes a block out of what the cache holds already.
-    fn alloc_cached(&self, request: &Request) -> Option<u32> {
+    fn take_held(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
             Order::ZERO => self.take_active(migratetype).or_else(|| {
@@ -210,7 +210,7 @@ impl<P: Platform> LockedCache<'_, P> {
                 }
                 self.take_active(migratetype)
             }),
-            Order::PAGEBLOCK => self.design.take_spare(&self.cache, request),
+            Order::PAGEBLOCK => self.design.alloc_spare(&self.cache, request),
             _ if order > Order::PAGEBLOCK => None,
             _ => {
                 let own = self.take_run_of_own(request);
@@ -220,7 +220,7 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Takes a block out of the cache, which may acquire a pageblock for it.
-    pub(crate) fn alloc(&self, request: &Request) -> Option<u32> {
+    pub(crate) fn take(&self, request: &Request) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         match order {
             Order::ZERO => self.take_active(migratetype).or_else(|| {
@@ -229,9 +229,9 @@ impl<P: Platform> LockedCache<'_, P> {
                 }
                 self.take_active(migratetype)
             }),
-            Order::PAGEBLOCK => self.design.take_spare(&self.cache, request).or_else(|| {
+            Order::PAGEBLOCK => self.design.alloc_spare(&self.cache, request).or_else(|| {
                 self.fetch_spares(request);
-                self.design.take_spare(&self.cache, request)
+                self.design.alloc_spare(&self.cache, request)
             }),
             _ if order > Order::PAGEBLOCK => None,
             _ => {
@@ -263,17 +263,14 @@ impl<P: Platform> Freehold<P> {
     pub(crate) fn collect_marked(&self, context: Context<'_, P>, zone: ZoneIndex) {
         let here = context.cpu_here();
         for pageblock in self.zones.pageblocks_of(zone) {
-            let state = self.zones.pageblocks.state(pageblock);
-            if !state.is_split()
-                || !state.is_queued()
-                || !self.zones.pageblocks.has_remote(pageblock)
-            {
+            let state = self.pageblocks().state(pageblock);
+            if !state.is_split() || !state.is_queued() || !self.pageblocks().has_remote(pageblock) {
                 continue;
             }
             match state.holder() {
                 Holder::Cpu(cpu) => {
                     if let Some(guard) = self.try_lock(context.pin().1, cpu, zone)
-                        && let state = self.zones.pageblocks.state(pageblock)
+                        && let state = self.pageblocks().state(pageblock)
                         && state.is_split_of(cpu)
                         && !state.is_listed()
                         && guard.is_of_zone(pageblock)

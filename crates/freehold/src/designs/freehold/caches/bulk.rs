@@ -82,7 +82,7 @@ impl<P: Platform> Bulk<P> for Freehold<P> {
                     zone,
                     request.order().frames(),
                 );
-                out[count] = self.zones.pageblocks.pfn_of(frame);
+                out[count] = self.pageblocks().pfn_of(frame);
                 count += 1;
             }
         }
@@ -143,7 +143,7 @@ impl<P: Platform> Freehold<P> {
     /// their own; returns how many.
     fn free_word(&self, context: Context<'_, P>, frames: &[Pfn]) -> usize {
         let Some(run) = self.word_of(frames) else { return 0 };
-        match self.free_in_word(context, run.state, run.word, run.mask) {
+        match self.put_in_word(context, run.state, run.word, run.mask) {
             Ok(()) => run.count,
             Err(_) => 0,
         }
@@ -152,9 +152,9 @@ impl<P: Platform> Freehold<P> {
     /// The first few frames, if they lie in one word, are allocations of their own, and none is
     /// free.
     fn word_of(&self, frames: &[Pfn]) -> Option<WordOfFrames> {
-        let first = self.zones.pageblocks.index_of(frames[0])?;
+        let first = self.pageblocks().index_of(frames[0])?;
         let word = first / WORD_FRAMES;
-        let base = self.zones.pageblocks.pfn_of(word * WORD_FRAMES).get();
+        let base = self.pageblocks().pfn_of(word * WORD_FRAMES).get();
         // Most often they come in the order in which they were allocated: adjacent.
         let room = (WORD_FRAMES - first % WORD_FRAMES) as usize;
         let mut count = run_len(&frames[..frames.len().min(room)]);
@@ -172,10 +172,10 @@ impl<P: Platform> Freehold<P> {
         }
         let word = word as usize;
         // Reads the state first: see `free_single_fast`.
-        let state = self.zones.pageblocks.state(PageblockIndex::of_word(word));
-        let free = self.zones.pageblocks.free_or_remote(word);
+        let state = self.pageblocks().state(PageblockIndex::of_word(word));
+        let free = self.pageblocks().free_or_remote(word);
         let single =
-            state.is_split() && self.zones.pageblocks.are_single(word, mask) && mask & free == 0;
+            state.is_split() && self.pageblocks().are_single(word, mask) && mask & free == 0;
         single.then_some(WordOfFrames { word, mask, count, state })
     }
 }

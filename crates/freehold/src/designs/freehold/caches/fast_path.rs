@@ -32,7 +32,7 @@ pub(crate) const fn what<const RUN: bool>() -> Active {
 impl<P: Platform> Freehold<P> {
     /// Takes a single frame, or a block of at most a word, out of the active word.
     #[inline(always)]
-    pub(crate) fn take_in_word<const RUN: bool>(
+    pub(crate) fn alloc_in_word<const RUN: bool>(
         &self,
         context: Context<'_, P>,
         request: Request,
@@ -47,7 +47,7 @@ impl<P: Platform> Freehold<P> {
             // Looked up before the lock is taken. The next locked step waits for all that comes
             // between the lock and its release.
             let word = hot.active_word(what, request.content_index());
-            if let Some(frame_ref) = self.zones.pageblocks.lookup_word_fast(word)
+            if let Some(frame_ref) = self.pageblocks().lookup_word_fast(word)
                 && per_cpu.try_lock()
             {
                 if hot.active_word(what, request.content_index()) == word
@@ -55,9 +55,9 @@ impl<P: Platform> Freehold<P> {
                 {
                     hot.note_alloc(request.order().frames().get());
                     per_cpu.unlock();
-                    return Some(self.zones.pageblocks.pfn_of(frame));
+                    return Some(self.pageblocks().pfn_of(frame));
                 }
-                return self.take_of_cache(pin, per_cpu, cpu, request);
+                return self.alloc_from_locked(pin, per_cpu, cpu, request);
             }
         }
         None
@@ -66,7 +66,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes a block that is not in the active word: out of the running CPU's cache, which may
     /// acquire pageblocks for it, or whole pageblocks from the pool.
     #[inline(never)]
-    pub(crate) fn take_from_own_cache(
+    pub(crate) fn alloc_from_own_cache(
         &self,
         context: Context<'_, P>,
         request: Request,
@@ -82,20 +82,20 @@ impl<P: Platform> Freehold<P> {
         {
             if request.order() == Order::PAGEBLOCK {
                 let cache = self.cache_of(per_cpu, cpu, per_cpu.best(&request));
-                if let Some(frame) = self.take_spare(&cache, &request) {
+                if let Some(frame) = self.alloc_spare(&cache, &request) {
                     cache.note_alloc(Order::PAGEBLOCK.frames().get());
                     per_cpu.unlock();
-                    return Some(self.zones.pageblocks.pfn_of(frame));
+                    return Some(self.pageblocks().pfn_of(frame));
                 }
             }
-            if let Some(pfn) = self.take_of_cache(pin, per_cpu, cpu, request) {
+            if let Some(pfn) = self.alloc_from_locked(pin, per_cpu, cpu, request) {
                 return Some(pfn);
             }
         } else {
             drop(pin);
         }
         match (Order::PAGEBLOCK..=ORDER_MAX).contains(&request.order()) {
-            true => self.take_huge_of_best(context, request),
+            true => self.alloc_huge_from_best(context, request),
             false => None,
         }
     }
@@ -103,7 +103,7 @@ impl<P: Platform> Freehold<P> {
     /// Takes a block out of the cache of a CPU in the best zone. The caller has taken the lock;
     /// this releases it.
     #[inline(never)]
-    fn take_of_cache(
+    fn alloc_from_locked(
         &self,
         pin: Pin<'_, P>,
         per_cpu: &PerCpu<P>,
@@ -111,41 +111,41 @@ impl<P: Platform> Freehold<P> {
         request: Request,
     ) -> Option<Pfn> {
         let guard = self.guard_of(pin, per_cpu, cpu, per_cpu.best(&request));
-        let frame = guard.take_block(&request).or_else(|| {
+        let frame = guard.take_at_hand(&request).or_else(|| {
             let zone = guard.zone_index;
             let may_serve = self.zones.may_serve_from_cache(cpu, zone, &request);
-            may_serve.then(|| guard.alloc(&request)).flatten()
+            may_serve.then(|| guard.take(&request)).flatten()
         })?;
         guard.cache.note_alloc(request.order().frames().get());
-        Some(self.zones.pageblocks.pfn_of(frame))
+        Some(self.pageblocks().pfn_of(frame))
     }
 
     /// Takes whole pageblocks from the pool, if the best zone stays above its low watermark.
     #[inline(never)]
-    fn take_huge_of_best(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
+    fn alloc_huge_from_best(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
         let zone = self.per_cpu(context.cpu_here()).best(&request);
         self.zones.try_zone(zone)?;
         let may_take = self.zones.allows(zone, &request, Watermark::Low);
-        let frame = may_take.then(|| self.zones.take_huge(context, zone, &request)).flatten();
-        frame.map(|frame| self.zones.pageblocks.pfn_of(frame))
+        let frame = may_take.then(|| self.zones.alloc_huge(context, zone, &request)).flatten();
+        frame.map(|frame| self.pageblocks().pfn_of(frame))
     }
 }
 
 impl<P: Platform> LockedCache<'_, P> {
     /// Takes a block out of the active pageblock for its order, or a spare.
     #[inline(always)]
-    pub(crate) fn take_block(&self, request: &Request) -> Option<u32> {
+    pub(crate) fn take_at_hand(&self, request: &Request) -> Option<u32> {
         match request.order().get() {
             0 => self.take_in_pageblock::<false>(request),
             1..=WORD_ORDER => self.take_in_pageblock::<true>(request),
             _ if request.order() == Order::PAGEBLOCK => {
-                self.design.take_spare(&self.cache, request)
+                self.design.alloc_spare(&self.cache, request)
             }
             _ => None,
         }
     }
 
-    /// As `take_in_word`, out of any word of the active pageblock.
+    /// As `alloc_in_word`, out of any word of the active pageblock.
     #[inline(always)]
     fn take_in_pageblock<const RUN: bool>(&self, request: &Request) -> Option<u32> {
         let (what, type_index) = (what::<RUN>(), request.content_index());

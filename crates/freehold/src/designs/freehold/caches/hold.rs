@@ -29,7 +29,7 @@ impl<P: Platform> LockedCache<'_, P> {
         self.pageblocks().mark_unmovable_for(pageblock, state.migratetype());
         // In this order: once the pageblock is no longer in its tree, other calls learn of its
         // frames by the mark.
-        self.note_cached();
+        self.mark_cached();
         self.zones().leave_orphans(pageblock, state);
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_refill(free);
@@ -126,7 +126,7 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     fn collect_stack(&self, stack: usize, put: impl Fn(PageblockIndex)) {
-        self.zones().take_queued(self.cpu, self.zone_index, stack, |pageblock, before| {
+        self.zones().pop_queued(self.cpu, self.zone_index, stack, |pageblock, before| {
             if !before.is_split() || before.is_listed() {
                 return;
             }
@@ -186,7 +186,7 @@ impl<P: Platform> LockedCache<'_, P> {
             _ => Fill::Sparse,
         };
         let migratetype = self.pageblocks().state(pageblock).migratetype();
-        self.note_cached();
+        self.mark_cached();
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
     }
 
@@ -217,7 +217,7 @@ impl<P: Platform> LockedCache<'_, P> {
             return self.release(pageblock);
         }
         let migratetype = self.pageblocks().state(pageblock).migratetype();
-        self.note_cached();
+        self.mark_cached();
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::NearlyFull);
         self.unlink_if_whole(pageblock);
     }

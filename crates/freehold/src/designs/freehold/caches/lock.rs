@@ -95,7 +95,7 @@ impl<'a, P: Platform> LockedCache<'a, P> {
 
     #[inline(always)]
     pub(crate) fn pageblocks(&self) -> &'a Pageblocks<P> {
-        &self.design.zones.pageblocks
+        &self.design.pageblocks()
     }
 
     /// The zone of the cache.
@@ -106,8 +106,8 @@ impl<'a, P: Platform> LockedCache<'a, P> {
 
     /// Marks the cache, unless it is: it is about to acquire free frames. Comes before the step by
     /// which it does; see `zones/sections.rs`.
-    pub(crate) fn note_cached(&self) {
-        self.zones().note_cached(self.cpu, self.zone_index);
+    pub(crate) fn mark_cached(&self) {
+        self.zones().mark_cached(self.cpu, self.zone_index);
     }
 }
 

@@ -10,6 +10,7 @@ mod hold;
 mod lease;
 pub(super) mod lock;
 mod operation;
+mod put;
 mod refill;
 mod spares;
 

@@ -23,9 +23,9 @@ impl<P: Platform> Operation<'_, '_, P> {
     #[inline(always)]
     pub(super) fn alloc_fast(&self, request: Request) -> Option<Pfn> {
         if request.is_ordinary() {
-            self.take_in_word::<false>(request)
+            self.alloc_in_word::<false>(request)
         } else if is_run_in_word(&request) {
-            self.take_in_word::<true>(request)
+            self.alloc_in_word::<true>(request)
         } else {
             None
         }
@@ -33,16 +33,14 @@ impl<P: Platform> Operation<'_, '_, P> {
 
     /// Takes a single frame, or a block of at most a word, out of the active word.
     #[inline(always)]
-    fn take_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
+    fn alloc_in_word<const RUN: bool>(&self, request: Request) -> Option<Pfn> {
         let (design, what) = (self.lease.allocator.design(), what::<RUN>());
         let hot = self.lease.per_cpu.hot_of(self.lease.per_cpu.best(&request))?;
-        let frame_ref = design
-            .zones
-            .pageblocks
-            .lookup_word_fast(hot.active_word(what, request.content_index()))?;
+        let frame_ref =
+            design.pageblocks().lookup_word_fast(hot.active_word(what, request.content_index()))?;
         let frame = self.lease.per_cpu.take_of::<RUN>(&frame_ref, &request)?;
         hot.note_alloc(request.order().frames().get());
-        Some(design.zones.pageblocks.pfn_of(frame))
+        Some(design.pageblocks().pfn_of(frame))
     }
 
     /// Allocates a block out of the cache in the best zone, which may acquire pageblocks for it.
@@ -56,9 +54,9 @@ impl<P: Platform> Operation<'_, '_, P> {
         let zone = self.lease.per_cpu.best(request);
         design.zones.try_zone(zone)?;
         let guard = self.cache(zone);
-        let frame = guard.take_block(request).or_else(|| guard.alloc(request))?;
+        let frame = guard.take_at_hand(request).or_else(|| guard.take(request))?;
         guard.cache.note_alloc(request.order().frames().get());
-        Some(design.zones.pageblocks.pfn_of(frame))
+        Some(design.pageblocks().pfn_of(frame))
     }
 
     /// Frees a single frame of a pageblock that the caches have listed; returns whether it was one.
@@ -66,12 +64,12 @@ impl<P: Platform> Operation<'_, '_, P> {
     pub(super) fn free_fast(&self, pfn: Pfn, order: Order) -> bool {
         let design = self.lease.allocator.design();
         if order == Order::ZERO
-            && let Some(frame_ref) = design.zones.pageblocks.lookup_fast(pfn)
+            && let Some(frame_ref) = design.pageblocks().lookup_fast(pfn)
         {
             let state = frame_ref.state();
             return state.is_listed_of(self.lease.cpu)
                 && frame_ref.is_single_in_use(frame_ref.free_or_remote())
-                && frame_ref.try_free_here(state, frame_ref.mask(0));
+                && frame_ref.try_put_here(state, frame_ref.mask(0));
         }
         false
     }
@@ -81,7 +79,7 @@ impl<P: Platform> Operation<'_, '_, P> {
     #[inline(never)]
     pub(super) fn free(&self, pfn: Pfn, order: Order) -> Option<Result<(), Error>> {
         let design = self.lease.allocator.design();
-        let frame_ref = design.zones.pageblocks.lookup(pfn)?;
+        let frame_ref = design.pageblocks().lookup(pfn)?;
         let state = frame_ref.state();
         if order == Order::PAGEBLOCK && state.is_lone_pageblock() && pfn.is_aligned(order) {
             let guard = self.cache(frame_ref.zone());
@@ -102,35 +100,35 @@ impl<P: Platform> Operation<'_, '_, P> {
                 if !frame_ref.is_single_in_use(free) {
                     return None;
                 }
-                if !design.zones.pageblocks.try_end_use(frame_ref.word_index(), mask) {
+                if !design.pageblocks().try_end_use(frame_ref.word_index(), mask) {
                     return Some(Err(Error::DoubleFree));
                 }
                 (state, mask)
             }
             _ => {
-                let frame_ref = design.zones.pageblocks.lookup_fast(pfn)?;
+                let frame_ref = design.pageblocks().lookup_fast(pfn)?;
                 design.begin_free_in_word(&frame_ref, pfn, order)?
             }
         };
         if state.is_listed()
             && frame_ref.remote() & mask == 0
-            && frame_ref.try_free_here(state, mask)
+            && frame_ref.try_put_here(state, mask)
         {
             return Some(Ok(()));
         }
-        Some(self.free_unused(frame_ref.word_index(), state, mask))
+        Some(self.put_frames(frame_ref.word_index(), state, mask))
     }
 
     /// Frees frames of a word that are allocations of their own, or claimed, and whose use has been
     /// ended.
     #[cold]
     #[inline(never)]
-    fn free_unused(&self, word: usize, state: State, mask: u64) -> Result<(), Error> {
+    fn put_frames(&self, word: usize, state: State, mask: u64) -> Result<(), Error> {
         let (design, words) = (self.lease.allocator.design(), word..word + 1);
-        let guard = self.cache(design.zones.pageblocks.zone(PageblockIndex::of_word(word)));
-        match guard.free_held(words.clone(), mask) {
+        let guard = self.cache(design.pageblocks().zone(PageblockIndex::of_word(word)));
+        match guard.put_held(words.clone(), mask) {
             Some(result) => result,
-            None => design.free_unused(self.lease.allocator.context(), state, words, mask),
+            None => design.put_frames(self.lease.allocator.context(), state, words, mask),
         }
     }
 }

@@ -118,7 +118,7 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Marks a pageblock as active.
     fn mark_active(&self, pageblock: PageblockIndex) {
         if !self.pageblocks().state(pageblock).is_active() {
-            self.note_cached();
+            self.mark_cached();
             self.pageblocks().update(pageblock, State::activate);
         }
     }
@@ -191,8 +191,8 @@ impl<P: Platform> LockedCache<'_, P> {
         // If the pool is empty, the cache is not marked. In this order: once the pageblock
         // is no longer in the pool, other calls learn of its frames by the mark.
         self.zones().forest.next(self.zone().pool(), 0)?;
-        self.note_cached();
-        let pageblock = self.zones().take_whole(self.zone_index, self.cpu, migratetype)?;
+        self.mark_cached();
+        let pageblock = self.zones().acquire_whole(self.zone_index, self.cpu, migratetype)?;
         self.zone().sub_free(FRAMES);
         self.cache.note_refill(FRAMES);
         self.zones().split(pageblock, Holder::Cpu(self.cpu), migratetype);

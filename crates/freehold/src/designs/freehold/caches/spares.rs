@@ -27,7 +27,7 @@ const WORD_PAGEBLOCKS: usize = u64::BITS as usize;
 impl<P: Platform> Freehold<P> {
     /// Takes a spare for a request.
     #[inline(always)]
-    pub(crate) fn take_spare(&self, cache: &CpuCache<'_, P>, request: &Request) -> Option<u32> {
+    pub(crate) fn alloc_spare(&self, cache: &CpuCache<'_, P>, request: &Request) -> Option<u32> {
         let pageblock = cache.pop_spare()?;
         self.zones.hand_out_one(pageblock, request.content());
         Some(pageblock.frame())
@@ -54,8 +54,8 @@ impl<P: Platform> Freehold<P> {
     /// Frees an allocated block of one pageblock to the spares of the running CPU. Returns whether
     /// it did; if not, nothing has changed.
     #[inline(never)]
-    pub(crate) fn free_pageblock_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
-        let Some(frame_ref) = self.zones.pageblocks.lookup(pfn) else { return false };
+    pub(crate) fn free_pageblock(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
+        let Some(frame_ref) = self.pageblocks().lookup(pfn) else { return false };
         let state = frame_ref.state();
         if !state.is_lone_pageblock() || !frame_ref.frame().is_multiple_of(FRAMES) {
             return false;
@@ -75,21 +75,6 @@ impl<P: Platform> Freehold<P> {
             return true;
         }
         false
-    }
-
-    /// Frees an allocated block of one pageblock to the spares of the running CPU, if the zone is
-    /// not low; returns whether it did.
-    pub(crate) fn free_to_own_spares(
-        &self,
-        context: Context<'_, P>,
-        pageblock: PageblockIndex,
-    ) -> Result<bool, Error> {
-        let zone = self.zones.pageblocks.zone(pageblock);
-        let (cpu, pin) = context.pin();
-        match self.try_lock(pin, cpu, zone) {
-            Some(guard) => guard.free_to_spares(pageblock),
-            None => Ok(false),
-        }
     }
 }
 
@@ -111,7 +96,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if frames == 0 || !zone.may_cache(frames, request) {
             return;
         }
-        self.note_cached();
+        self.mark_cached();
         if !zone.try_cache(frames, request) {
             return;
         }
@@ -137,7 +122,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if self.cache.spare_count() > 0 {
             return self.release_whole(pageblock);
         }
-        self.note_cached();
+        self.mark_cached();
         self.pageblocks().mark_whole(pageblock, Holder::Cpu(self.cpu));
         self.cache.push_spare(pageblock);
     }
@@ -173,7 +158,13 @@ impl<P: Platform> LockedCache<'_, P> {
         self.zones().forest.insert_mask(zone.pool(), word, members);
     }
 
-    /// As `free_to_own_spares`, to the spares of this cache.
+    /// Frees an allocated block of one pageblock to the spares of this cache, which may get their first
+    /// one, or make room; returns whether it did. If the zone is low, or the block is isolated, nothing
+    /// has changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::DoubleFree`] if it is no such block any more.
     #[inline(never)]
     pub(crate) fn free_to_spares(&self, pageblock: PageblockIndex) -> Result<bool, Error> {
         let (zone, count) = (self.zone(), self.cache.spare_count());
@@ -195,7 +186,7 @@ impl<P: Platform> LockedCache<'_, P> {
         if count >= zone.spares_max().max(1) as usize {
             self.release_spares(count.div_ceil(2));
         }
-        self.note_cached();
+        self.mark_cached();
         self.cache.push_spare(pageblock);
         Ok(true)
     }

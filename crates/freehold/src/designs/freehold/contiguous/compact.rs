@@ -78,15 +78,15 @@ impl<P: Platform> Compact<P> for Freehold<P> {
                 Outcome::Captured(frame) => {
                     let cpu = context.cpu_here();
                     self.zones.note_numa(cpu, zones, &request, index, order.frames());
-                    return Ok(self.zones.pageblocks.pfn_of(frame));
+                    return Ok(self.pageblocks().pfn_of(frame));
                 }
                 Outcome::Success => break,
                 Outcome::Complete | Outcome::Unsuitable => {}
             }
         }
         let pfn = self.alloc(context, zones, request)?;
-        if let Some(frame) = self.zones.pageblocks.index_of(pfn) {
-            let zone = self.zones.pageblocks.zone(PageblockIndex::of_frame(frame));
+        if let Some(frame) = self.pageblocks().index_of(pfn) {
+            let zone = self.pageblocks().zone(PageblockIndex::of_frame(frame));
             self.zones
                 .zone(zone)
                 .with_compaction(context.platform, |state| state.note_allocation(order));
@@ -243,7 +243,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn begin_at(&mut self, at: Scanners) {
         self.whole = at == Scanners::APART;
         self.next = PageblockIndex::of_frame(at.migrate.0);
-        let behind = PageblockIndex(self.design.zones.pageblocks.len() as u32);
+        let behind = PageblockIndex(self.design.pageblocks().len() as u32);
         self.free = [PageblockIndex::of_frame(at.free.0).min(behind); SIZES];
     }
 
@@ -280,7 +280,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// The next pageblock below the free scanners with something to move.
     #[inline(never)]
     fn next_source(&mut self) -> Option<PageblockIndex> {
-        let pageblocks = &self.design.zones.pageblocks;
+        let pageblocks = &self.design.pageblocks();
         while self.free.iter().any(|&free| self.next < free) {
             let pageblock = self.next;
             self.next = PageblockIndex(pageblock.0 + 1);
@@ -311,17 +311,17 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// request.
     fn empty(&mut self, pageblock: PageblockIndex) {
         let (design, zone) = (self.design, self.design.zones.zone(self.zone));
-        let free = u64::from(design.zones.pageblocks.count_free(pageblock));
+        let free = u64::from(design.pageblocks().count_free(pageblock));
         if !zone.may_take(free, Watermark::Min, zone.kind()) {
             return;
         }
         let isolated = Isolation::new(design, self.context, Span::of(pageblock, 1));
         let Ok(mut isolation) = isolated else { return };
-        if !design.zones.pageblocks.state(pageblock).is_split() || !self.is_ours(pageblock) {
+        if !design.pageblocks().state(pageblock).is_split() || !self.is_ours(pageblock) {
             return;
         }
         let mut at = pageblock.frame();
-        while let Some(part) = design.zones.pageblocks.next_movable(pageblock, at, self.order) {
+        while let Some(part) = design.pageblocks().next_movable(pageblock, at, self.order) {
             at = part.end();
             if !self.migrate(part) && self.request.is_some() {
                 // The content that stays spoils it.
@@ -330,7 +330,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
         design.collect_isolated(pageblock);
         if let Some(request) = self.request
-            && design.zones.pageblocks.is_whole(pageblock)
+            && design.pageblocks().is_whole(pageblock)
             && zone.may_take(0, request.depth(), request.effective_limit())
         {
             isolation.hand_out(pageblock, Order::PAGEBLOCK, request.content());
@@ -351,7 +351,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let is_ours = self.is_ours(pageblock);
             self.captured = if is_ours { self.capture_in(pageblock) } else { None };
             let part = match self.captured {
-                None if is_ours => design.zones.pageblocks.next_movable(pageblock, at, self.order),
+                None if is_ours => design.pageblocks().next_movable(pageblock, at, self.order),
                 _ => None,
             };
             design.zones.release(pageblock);
@@ -368,7 +368,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let (frames, limit) = (request.order().frames().get(), request.effective_limit());
         let zone = self.design.zones.zone(self.zone);
         let allowed = zone.may_take(frames, request.depth(), limit);
-        let pageblocks = &self.design.zones.pageblocks;
+        let pageblocks = &self.design.pageblocks();
         let run = pageblocks.find_run(pageblock, request.order()).filter(|_| allowed)?;
         // If content remains in it, it must stay a pageblock for movable content.
         let may_claim = pageblocks.next_used(Span::of(pageblock, 1)).is_none();
@@ -457,12 +457,12 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// Whether a pageblock is of the zone. Checked again once it is held: memory may be removed,
     /// and come to another zone.
     fn is_ours(&self, pageblock: PageblockIndex) -> bool {
-        self.design.zones.pageblocks.zone_if_any(pageblock) == Some(self.zone)
+        self.design.pageblocks().zone_if_any(pageblock) == Some(self.zone)
     }
 
     /// Whether a pageblock seems fit for targets of an order.
     fn is_fit(&self, pageblock: PageblockIndex, order: Order) -> bool {
-        let pageblocks = &self.design.zones.pageblocks;
+        let pageblocks = &self.design.pageblocks();
         let state = pageblocks.state(pageblock);
         // Movable content stays out of pageblocks for content that cannot move, unless compaction
         // only has to make room there for small blocks.

@@ -27,19 +27,19 @@ impl<P: Platform> Freehold<P> {
     /// level then. The caller is in a section.
     pub(crate) fn acquire_any(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
         for _ in 0..LOOKS {
-            let state = self.zones.pageblocks.state(pageblock);
+            let state = self.pageblocks().state(pageblock);
             if state.is_isolated() {
                 return false;
             }
             let acquired = match (state.used_for(), state.holder()) {
                 (Use::Absent | Use::Huge | Use::HugeTail, _) => return false,
-                (Use::Split, Holder::None) => self.zones.pageblocks.acquire(pageblock),
+                (Use::Split, Holder::None) => self.pageblocks().acquire(pageblock),
                 (Use::Whole, Holder::None) => {
                     // Read once: it may be removed, and come to another zone.
-                    let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
+                    let zone = self.zones.zone(self.pageblocks().zone(pageblock));
                     let taken = self.zones.forest.remove(zone.pool(), zone.bit(pageblock));
                     if taken {
-                        self.begin_use(pageblock);
+                        self.split_for_walker(pageblock);
                     }
                     taken
                 }
@@ -47,7 +47,7 @@ impl<P: Platform> Freehold<P> {
                 (_, Holder::Walker) => false,
             };
             if acquired {
-                self.zones.pageblocks.refresh_unmovable(pageblock);
+                self.pageblocks().refresh_unmovable(pageblock);
                 return true;
             }
             context.platform.relax();
@@ -62,7 +62,7 @@ impl<P: Platform> Freehold<P> {
         cpu: usize,
         pageblock: PageblockIndex,
     ) -> bool {
-        let zone = self.zones.pageblocks.zone(pageblock);
+        let zone = self.pageblocks().zone(pageblock);
         let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) else { return false };
         if !guard.is_of_zone(pageblock) {
             return false;
@@ -71,15 +71,15 @@ impl<P: Platform> Freehold<P> {
             guard.cache.remove_spares(|_, spare| spare == pageblock);
             guard.cache.note_drain(FRAMES);
             self.zones.zone(zone).add_free(FRAMES);
-            self.begin_use(pageblock);
+            self.split_for_walker(pageblock);
             return true;
         }
-        let state = self.zones.pageblocks.state(pageblock);
+        let state = self.pageblocks().state(pageblock);
         if !state.is_split_of(cpu) {
             return false;
         }
         if state.is_listed() {
-            guard.cache.unlink(&self.zones.pageblocks, pageblock);
+            guard.cache.unlink(self.pageblocks(), pageblock);
         }
         guard.hand_to_walker(pageblock);
         true
@@ -87,8 +87,8 @@ impl<P: Platform> Freehold<P> {
 
     /// Splits a whole pageblock that the caller took, as a walker. The next step decides what it is
     /// used for.
-    fn begin_use(&self, pageblock: PageblockIndex) {
-        self.zones.pageblocks.clear_all_unmovable(pageblock);
+    fn split_for_walker(&self, pageblock: PageblockIndex) {
+        self.pageblocks().clear_all_unmovable(pageblock);
         self.zones.mark_split(pageblock, Holder::Walker, MigrateType::Movable);
     }
 
@@ -96,26 +96,26 @@ impl<P: Platform> Freehold<P> {
     /// remains in use.
     pub(crate) fn isolate(&self, context: Context<'_, P>, pageblock: PageblockIndex) -> bool {
         let is_huge = |state: State| matches!(state.used_for(), Use::Huge | Use::HugeTail);
-        let Some(zone) = self.zones.pageblocks.zone_if_any(pageblock) else { return false };
+        let Some(zone) = self.pageblocks().zone_if_any(pageblock) else { return false };
         for _ in 0..LOOKS {
             let mark =
                 |state: State| (is_huge(state) && !state.is_isolated()).then(|| state.isolate());
-            if self.zones.pageblocks.try_update(pageblock, mark).is_ok() {
+            if self.pageblocks().try_update(pageblock, mark).is_ok() {
                 return true;
             }
             let section = self.zones.section(context.cpu_here(), zone);
             if self.acquire_any(context, pageblock) {
                 // Read again: now it stays with its zone.
-                let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
-                let state = self.zones.pageblocks.state(pageblock);
+                let zone = self.zones.zone(self.pageblocks().zone(pageblock));
+                let state = self.pageblocks().state(pageblock);
                 self.zones.leave_orphans(pageblock, state);
-                self.zones.pageblocks.update(pageblock, State::isolate);
-                zone.sub_free(self.zones.pageblocks.count_free(pageblock));
+                self.pageblocks().update(pageblock, State::isolate);
+                zone.sub_free(self.pageblocks().count_free(pageblock));
                 self.collect_isolated(pageblock);
                 return true;
             }
             drop(section);
-            let state = self.zones.pageblocks.state(pageblock);
+            let state = self.pageblocks().state(pageblock);
             if state.is_isolated() || !is_huge(state) {
                 return false;
             }
@@ -126,16 +126,16 @@ impl<P: Platform> Freehold<P> {
 
     /// Collects the remote frees of an isolated split pageblock.
     pub(crate) fn collect_isolated(&self, pageblock: PageblockIndex) {
-        let found = self.zones.pageblocks.collect_remote(pageblock);
-        let zone = self.zones.zone(self.zones.pageblocks.zone(pageblock));
+        let found = self.pageblocks().collect_remote(pageblock);
+        let zone = self.zones.zone(self.pageblocks().zone(pageblock));
         zone.note_direct_free(found.frames);
         zone.note_doubles(found.doubles);
     }
 
-    /// Ends the use of an isolated pageblock that has no memory any more.
-    fn end_use(&self, pageblock: PageblockIndex) {
-        self.zones.pageblocks.clear_all_unmovable(pageblock);
-        self.zones.pageblocks.update(pageblock, State::remove);
+    /// Marks an isolated pageblock as one without memory.
+    fn mark_removed(&self, pageblock: PageblockIndex) {
+        self.pageblocks().clear_all_unmovable(pageblock);
+        self.pageblocks().update(pageblock, State::remove);
     }
 
     /// Returns an isolated pageblock to circulation. The call runs on `cpu`.
@@ -144,14 +144,14 @@ impl<P: Platform> Freehold<P> {
             Use::Huge | Use::HugeTail => Some(state.end_isolation()),
             _ => None,
         };
-        if self.zones.pageblocks.try_update(pageblock, unmark).is_ok() {
+        if self.pageblocks().try_update(pageblock, unmark).is_ok() {
             return;
         }
-        self.zones.pageblocks.refresh_unmovable(pageblock);
-        let zone = self.zones.pageblocks.zone(pageblock);
+        self.pageblocks().refresh_unmovable(pageblock);
+        let zone = self.pageblocks().zone(pageblock);
         let _section = self.zones.section(cpu, zone);
-        self.zones.zone(zone).add_free(self.zones.pageblocks.count_free(pageblock));
-        self.zones.pageblocks.update(pageblock, State::end_isolation);
+        self.zones.zone(zone).add_free(self.pageblocks().count_free(pageblock));
+        self.pageblocks().update(pageblock, State::end_isolation);
         self.zones.release(pageblock);
     }
 }
@@ -198,7 +198,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
     ) {
         self.end_before(pageblock);
         for nth in 0..pageblocks_in(order) {
-            self.design.zones.pageblocks.clear_all_unmovable(PageblockIndex(pageblock.0 + nth));
+            self.design.pageblocks().clear_all_unmovable(PageblockIndex(pageblock.0 + nth));
         }
         self.design.zones.hand_out(pageblock, order, migratetype);
         self.first = PageblockIndex(pageblock.0 + pageblocks_in(order));
@@ -217,7 +217,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
             zones.zone(zone).sub_managed(u64::from(part.end - part.first));
             if zones.pageblocks.count_present(pageblock) == 0 {
                 self.end_before(pageblock);
-                design.end_use(pageblock);
+                design.mark_removed(pageblock);
                 self.first = PageblockIndex(pageblock.0 + 1);
             }
         }

@@ -40,7 +40,7 @@ impl<'a, P: Platform> Target<'a, P> {
         let request = Request::new(order).node(zone.node()).zone_limit(zone.kind());
         let zones = context.topology.zonelist(zone.node(), zone.kind())?;
         let pfn = design.alloc(context, zones, request)?;
-        let frame = design.zones.pageblocks.index_of(pfn).expect("it is a frame of ours");
+        let frame = design.pageblocks().index_of(pfn).expect("it is a frame of ours");
         Ok(Target { design, context, frame, order, filled: false })
     }
 
@@ -52,9 +52,9 @@ impl<'a, P: Platform> Target<'a, P> {
         pageblock: PageblockIndex,
         order: Order,
     ) -> Option<Self> {
-        let run = design.zones.pageblocks.find_run(pageblock, order)?;
-        let zone = design.zones.pageblocks.zone(pageblock);
-        design.zones.pageblocks.take_run(run);
+        let run = design.pageblocks().find_run(pageblock, order)?;
+        let zone = design.pageblocks().zone(pageblock);
+        design.pageblocks().take_run(run);
         design.zones.zone(zone).sub_free(order.frames().get() as u32);
         design.zones.note_direct_alloc(context, zone, order.frames());
         Some(Target { design, context, frame: run.frame(), order, filled: false })
@@ -81,16 +81,14 @@ impl<'a, P: Platform> Target<'a, P> {
         from: u32,
     ) -> Result<bool, (MigrateError, Self)> {
         let Target { design, context, frame, order, .. } = self;
-        let (from_pfn, to) =
-            (design.zones.pageblocks.pfn_of(from), design.zones.pageblocks.pfn_of(frame));
+        let (from_pfn, to) = (design.pageblocks().pfn_of(from), design.pageblocks().pfn_of(frame));
         if let Err(error) = owner.migrate(from_pfn, to, order) {
             return Err((error, self));
         }
         self.filled = true;
         let had_it = design.take_from_user(context, from, order);
         if had_it {
-            let zone =
-                design.zones.zone(design.zones.pageblocks.zone(PageblockIndex::of_frame(from)));
+            let zone = design.zones.zone(design.pageblocks().zone(PageblockIndex::of_frame(from)));
             zone.with_compaction(context.platform, |state| state.note_migrated(order.frames()));
         }
         Ok(had_it)
@@ -114,11 +112,11 @@ impl<P: Platform> Freehold<P> {
             return self.free_huge(context, frame, order).is_ok();
         }
         let (run, pageblock) = (Run::at(frame, order), PageblockIndex::of_frame(frame));
-        if !self.is_used(run) || self.zones.pageblocks.begin_free(run).is_err() {
+        if !self.is_used(run) || self.pageblocks().begin_free(run).is_err() {
             return false;
         }
         let freed = run.words().fold(0, |freed, word| {
-            freed | self.zones.pageblocks.free_remotely(word, run.mask()) & run.mask()
+            freed | self.pageblocks().put_remotely(word, run.mask()) & run.mask()
         });
         self.zones.ensure_collected(context.cpu_here(), pageblock);
         freed == 0
@@ -126,7 +124,7 @@ impl<P: Platform> Freehold<P> {
 
     /// Whether all frames of a run are in use, in a pageblock that is split.
     fn is_used(&self, run: Run) -> bool {
-        let pageblocks = &self.zones.pageblocks;
+        let pageblocks = self.pageblocks();
         pageblocks.state(PageblockIndex::of_frame(run.frame())).is_split()
             && run.words().all(|word| pageblocks.used(word) & run.mask() == run.mask())
     }
@@ -200,7 +198,7 @@ impl<P: Platform> Isolation<'_, P> {
     #[inline(never)]
     fn look(&self, span: Span) -> Met {
         let (pageblocks, pageblock) =
-            (&self.design.zones.pageblocks, PageblockIndex::of_frame(span.first));
+            (&self.design.pageblocks(), PageblockIndex::of_frame(span.first));
         let part = Span { end: span.end.min(Span::of(pageblock, 1).end), ..span };
         let state = pageblocks.state(pageblock);
         match state.used_for() {
@@ -216,7 +214,7 @@ impl<P: Platform> Isolation<'_, P> {
                     false => Met::Movable(run.frame(), run.order),
                 }
             }
-            Use::Huge | Use::HugeTail => match self.design.zones.pageblocks.head_of(pageblock) {
+            Use::Huge | Use::HugeTail => match self.design.pageblocks().head_of(pageblock) {
                 None => Met::Elsewhere,
                 Some((head, of)) if of.migratetype() == MigrateType::Movable => {
                     Met::Movable(head.frame(), of.order())
@@ -228,20 +226,20 @@ impl<P: Platform> Isolation<'_, P> {
     }
 
     /// Hands out the frames of a span, all of which are free, in the largest blocks that fit.
-    pub(crate) fn take(mut self, context: Context<'_, P>, span: Span, migratetype: MigrateType) {
+    pub(crate) fn alloc(mut self, context: Context<'_, P>, span: Span, migratetype: MigrateType) {
         let mut at = span.first;
         while at < span.end {
-            let order = largest_block(self.design.zones.pageblocks.pfn_of(at), span.end - at);
+            let order = largest_block(self.design.pageblocks().pfn_of(at), span.end - at);
             if order >= Order::PAGEBLOCK {
                 self.hand_out(PageblockIndex::of_frame(at), order, migratetype);
             } else {
                 let run = Run::at(at, order);
-                self.design.zones.pageblocks.mark_unmovable(run);
-                self.design.zones.pageblocks.take_run(run);
+                self.design.pageblocks().mark_unmovable(run);
+                self.design.pageblocks().take_run(run);
             }
             at += order.frames().get() as u32;
         }
-        let zone = self.design.zones.pageblocks.zone(PageblockIndex::of_frame(span.first));
+        let zone = self.design.pageblocks().zone(PageblockIndex::of_frame(span.first));
         let frames = FrameCount::new(u64::from(span.end - span.first));
         self.design.zones.note_direct_alloc(context, zone, frames);
     }

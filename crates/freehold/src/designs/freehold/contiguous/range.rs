@@ -43,20 +43,20 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
 
 impl<P: Platform> Places<P> for Freehold<P> {
     fn frames(&self) -> FrameCount {
-        FrameCount::new(self.zones.pageblocks.frames())
+        FrameCount::new(self.pageblocks().frames())
     }
 
     fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange> {
-        let first = self.zones.pageblocks.index_of(first).map(FrameIndex);
+        let first = self.pageblocks().index_of(first).map(FrameIndex);
         FrameRange::within(first, frames, Places::frames(self))
     }
 
     fn pfn_at(&self, frame: FrameIndex) -> Pfn {
-        self.zones.pageblocks.pfn_of(frame.0)
+        self.pageblocks().pfn_of(frame.0)
     }
 
     fn has_hole(&self, range: FrameRange) -> bool {
-        let pageblocks = &self.zones.pageblocks;
+        let pageblocks = self.pageblocks();
         Span::of_range(range).pageblocks().any(|(pageblock, part)| {
             pageblocks.state(pageblock).used_for() == Use::Absent
                 || part.words().any(|(word, mask)| pageblocks.holes_of_others(word) & mask != 0)
@@ -96,7 +96,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
     ) -> Result<(), Obstacle> {
         let span = Span::of_range(range);
         let isolation = self.empty_place(context, zone, span, owner)?;
-        isolation.take(context, span, MigrateType::Unmovable);
+        isolation.alloc(context, span, MigrateType::Unmovable);
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
     }
 
     fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex> {
-        self.zones.pageblocks.zone_if_any(PageblockIndex::of_frame(frame.0))
+        self.pageblocks().zone_if_any(PageblockIndex::of_frame(frame.0))
     }
 
     fn note_range(
@@ -150,7 +150,7 @@ impl<P: Platform> Freehold<P> {
             if let Place::Promising = self.survey_below(zone, span, Some(order))
                 && let Ok(isolation) = self.empty_place(context, zone, span, owner)
             {
-                isolation.take(context, span, migratetype);
+                isolation.alloc(context, span, migratetype);
                 return Some(span.first);
             }
             next = first_place(self, &places, range.end);
@@ -170,7 +170,7 @@ impl<P: Platform> Freehold<P> {
             error: Error::RangeBusy,
         })?;
         // Until now, frames may have been removed, and have come to another zone.
-        let pageblocks = &self.zones.pageblocks;
+        let pageblocks = self.pageblocks();
         for (pageblock, part) in span.pageblocks() {
             let has_hole = part.words().any(|(word, mask)| pageblocks.holes(word) & mask != 0);
             if has_hole || pageblocks.zone_if_any(pageblock) != Some(zone) {
@@ -187,7 +187,7 @@ impl<P: Platform> Freehold<P> {
     fn empty_queues_of(&self, context: Context<'_, P>, zone: ZoneIndex, span: Span) -> bool {
         let is_queued = || {
             let mut states =
-                span.pageblocks().map(|(pageblock, _)| self.zones.pageblocks.state(pageblock));
+                span.pageblocks().map(|(pageblock, _)| self.pageblocks().state(pageblock));
             states.any(|state| state.is_queued())
         };
         // The next look is for one that a call had marked, and not pushed yet.
@@ -208,30 +208,29 @@ impl<P: Platform> Freehold<P> {
     pub(crate) fn survey_below(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
         for (pageblock, part) in span.pageblocks() {
-            if self.zones.pageblocks.zone_if_any(pageblock) != Some(zone) {
+            if self.pageblocks().zone_if_any(pageblock) != Some(zone) {
                 (behind, is_memory) = (part.end, false);
                 continue;
             }
-            let state = self.zones.pageblocks.state(pageblock);
+            let state = self.pageblocks().state(pageblock);
             match state.used_for() {
                 _ if state.is_isolated() => behind = Span::of(pageblock, 1).end,
                 Use::Absent => (behind, is_memory) = (part.end, false),
                 Use::Whole => {}
                 Use::Huge | Use::HugeTail => {
-                    if let Some((head, of)) = self.zones.pageblocks.head_of(pageblock)
+                    if let Some((head, of)) = self.pageblocks().head_of(pageblock)
                         && (of.migratetype() != MigrateType::Movable
                             || below.is_some_and(|below| of.order() >= below))
                     {
-                        behind = self.zones.pageblocks.span_of_huge(head, of).end;
+                        behind = self.pageblocks().span_of_huge(head, of).end;
                     }
                 }
                 Use::Split => {
                     for (word, mask) in part.words() {
-                        let holes = self.zones.pageblocks.holes_of_others(word) & mask;
+                        let holes = self.pageblocks().holes_of_others(word) & mask;
                         is_memory &= holes == 0;
-                        let fixed = self.zones.pageblocks.unmovable(word)
-                            & self.zones.pageblocks.used(word)
-                            & mask;
+                        let fixed =
+                            self.pageblocks().unmovable(word) & self.pageblocks().used(word) & mask;
                         if holes | fixed != 0 {
                             let last = u64::BITS - (holes | fixed).leading_zeros();
                             behind = word as u32 * WORD_FRAMES + last;
@@ -250,23 +249,23 @@ impl<P: Platform> Freehold<P> {
     /// Refuses a span that is not all of one zone and allocated.
     fn check_used(&self, span: Span) -> Result<(), Error> {
         let first = PageblockIndex::of_frame(span.first);
-        let zone = self.zones.pageblocks.zone_if_any(first).ok_or(Error::ForeignFrame)?;
+        let zone = self.pageblocks().zone_if_any(first).ok_or(Error::ForeignFrame)?;
         for (pageblock, part) in span.pageblocks() {
-            match self.zones.pageblocks.zone_if_any(pageblock) {
+            match self.pageblocks().zone_if_any(pageblock) {
                 None => return Err(Error::ForeignFrame),
                 Some(of) if of != zone => return Err(Error::BadRange),
                 Some(_) => {}
             }
-            match self.zones.pageblocks.state(pageblock).used_for() {
+            match self.pageblocks().state(pageblock).used_for() {
                 Use::Absent => return Err(Error::ForeignFrame),
                 Use::Whole => return Err(Error::DoubleFree),
                 Use::Huge | Use::HugeTail => {}
                 Use::Split => {
                     for (word, mask) in part.words() {
-                        if self.zones.pageblocks.holes(word) & mask != 0 {
+                        if self.pageblocks().holes(word) & mask != 0 {
                             return Err(Error::ForeignFrame);
                         }
-                        if self.zones.pageblocks.used(word) & mask != mask {
+                        if self.pageblocks().used(word) & mask != mask {
                             return Err(Error::DoubleFree);
                         }
                     }
@@ -280,11 +279,11 @@ impl<P: Platform> Freehold<P> {
     /// frame after them.
     fn free_first(&self, context: Context<'_, P>, span: Span) -> Result<u32, Error> {
         let pageblock = PageblockIndex::of_frame(span.first);
-        let state = self.zones.pageblocks.state(pageblock);
+        let state = self.pageblocks().state(pageblock);
         match state.used_for() {
             Use::Huge | Use::HugeTail => {
-                let (_, of) = self.zones.pageblocks.head_of(pageblock).ok_or(Error::DoubleFree)?;
-                let pfn = self.zones.pageblocks.pfn_of(span.first);
+                let (_, of) = self.pageblocks().head_of(pageblock).ok_or(Error::DoubleFree)?;
+                let pfn = self.pageblocks().pfn_of(span.first);
                 let order = largest_block(pfn, span.end - span.first).min(of.order());
                 self.free_huge(context, span.first, order)?;
                 Ok(span.first + order.frames().get() as u32)
@@ -292,9 +291,9 @@ impl<P: Platform> Freehold<P> {
             Use::Split => {
                 let end = span.end.min(Span::of(pageblock, 1).end);
                 for (word, mask) in (Span { end, ..span }).words() {
-                    self.zones.pageblocks.begin_free_parts(word, mask)?;
-                    self.zones.pageblocks.clear_unmovable(word, mask);
-                    self.free_unused(context, state, word..word + 1, mask)?;
+                    self.pageblocks().begin_free_parts(word, mask)?;
+                    self.pageblocks().clear_unmovable(word, mask);
+                    self.put_frames(context, state, word..word + 1, mask)?;
                 }
                 Ok(end)
             }

@@ -152,8 +152,8 @@ impl<P: Platform> FrameRef<'_, P> {
     /// Frees frames of the word remotely, if the remote bitmap still is as it was `seen`; returns
     /// whether it was.
     #[inline(always)]
-    pub(crate) fn try_free_remotely(&self, seen: u64, mask: u64) -> bool {
-        // SeqCst: as in `Pageblocks::free_remotely`. Relaxed: after a failure, the caller takes
+    pub(crate) fn try_put_remotely(&self, seen: u64, mask: u64) -> bool {
+        // SeqCst: as in `Pageblocks::put_remotely`. Relaxed: after a failure, the caller takes
         // another path.
         self.word::<REMOTE>().compare_exchange(seen, seen | mask, SeqCst, Relaxed).is_ok()
     }
@@ -214,7 +214,7 @@ impl<P: Platform> FrameRef<'_, P> {
     /// cache. Returns whether nothing else need be done. If not, nothing has changed: a frame is
     /// free already, or the pageblock may become whole.
     #[inline(always)]
-    pub(crate) fn try_free_here(&self, state: State, mask: u64) -> bool {
+    pub(crate) fn try_put_here(&self, state: State, mask: u64) -> bool {
         let free = self.free();
         let after = free | mask;
         let usual = free & mask == 0 && (after != !0 || state.is_active());

@@ -39,7 +39,7 @@ impl<P: Platform> InUse<P> {
 impl<P: Platform> Pageblocks<P> {
     /// Whether the bitmap exists.
     #[inline(always)]
-    pub(super) fn notes_uses(&self) -> bool {
+    pub(super) fn has_uses(&self) -> bool {
         self.in_use.len() > 0
     }
 
@@ -50,14 +50,14 @@ impl<P: Platform> Pageblocks<P> {
     /// Marks frames of a word as in use: they are not free any more, and no user knows of them yet.
     #[inline(always)]
     pub(crate) fn begin_use(&self, word: usize, mask: u64) {
-        if self.notes_uses() {
-            self.note_use(word, mask);
+        if self.has_uses() {
+            self.set_in_use(word, mask);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn note_use(&self, word: usize, mask: u64) {
+    fn set_in_use(&self, word: usize, mask: u64) {
         // Release: a free that ends this use sees what was done to the frames before.
         self.in_use(word).fetch_or(mask, Release);
     }
@@ -77,7 +77,7 @@ impl<P: Platform> Pageblocks<P> {
     /// returns whether they were. If not, nothing has changed. Without the bitmap, always succeeds.
     #[inline(always)]
     pub(crate) fn try_end_use(&self, word: usize, mask: u64) -> bool {
-        !self.notes_uses() || self.try_note_end(word, mask, mask | mask << 1, 0)
+        !self.has_uses() || self.try_clear_in_use(word, mask, mask | mask << 1, 0)
     }
 
     /// The same for frames that are part of one allocation at least: those of `needed` belong to
@@ -85,13 +85,13 @@ impl<P: Platform> Pageblocks<P> {
     #[inline(always)]
     pub(super) fn try_end_use_of(&self, word: usize, mask: u64, needed: u64) -> bool {
         // The first frame of a word has a tail bit only if the word has an extent.
-        !self.notes_uses() || self.try_note_end(word, mask, needed | 1, needed)
+        !self.has_uses() || self.try_clear_in_use(word, mask, needed | 1, needed)
     }
 
     /// Ends the use of frames of a word, if of the tail bits in `of` those in `wanted` are set.
     #[cold]
     #[inline(never)]
-    fn try_note_end(&self, word: usize, mask: u64, of: u64, wanted: u64) -> bool {
+    fn try_clear_in_use(&self, word: usize, mask: u64, of: u64, wanted: u64) -> bool {
         let in_use = self.in_use(word);
         // Relaxed: the compare-exchange below checks it.
         let mut before = in_use.load(Relaxed);
@@ -102,7 +102,7 @@ impl<P: Platform> Pageblocks<P> {
                     let is_split = self.state(PageblockIndex::of_word(word)).is_split();
                     let is_ours = is_split && self.joined(word).1 & of == wanted;
                     if !is_ours {
-                        self.note_use(word, mask);
+                        self.set_in_use(word, mask);
                     }
                     return is_ours;
                 }
@@ -115,12 +115,12 @@ impl<P: Platform> Pageblocks<P> {
     /// Ends the use of all frames of words, of a block that other calls see is being freed: of all
     /// of them, or of none.
     pub(super) fn try_end_uses(&self, words: Range<usize>) -> bool {
-        if self.notes_uses() {
+        if self.has_uses() {
             for word in words.clone() {
                 // Acquire: as above. It fails if a late free of a single frame has a bit for a
                 // moment, until it sees that the frame is no longer one.
                 if self.in_use(word).compare_exchange(!0, 0, Acquire, Relaxed).is_err() {
-                    (words.start..word).for_each(|word| self.note_use(word, !0));
+                    (words.start..word).for_each(|word| self.set_in_use(word, !0));
                     return false;
                 }
             }
@@ -133,12 +133,12 @@ impl<P: Platform> Pageblocks<P> {
     pub(crate) fn uses_agree(&self, pageblock: PageblockIndex) -> bool {
         // Relaxed: of frees and allocations at the same time, nothing is certain.
         let agrees = |word| self.in_use(word).load(Relaxed) == self.used_in_split(word);
-        !self.notes_uses() || pageblock.words().all(agrees)
+        !self.has_uses() || pageblock.words().all(agrees)
     }
 
     /// Makes the bitmap agree, in a copy of the tables where no other thread runs.
     pub(crate) fn repair_uses(&self, pageblock: PageblockIndex) {
-        if !self.notes_uses() {
+        if !self.has_uses() {
             return;
         }
         for word in pageblock.words() {

@@ -12,8 +12,8 @@
 //! Every step that ends the watch therefore publishes the unwatched state first, and then scans
 //! every word of the remote bitmap once more. There are four: a walker releases the pageblock
 //! ([`Pageblocks::try_release`]), a cache marks it full ([`Pageblocks::try_mark_full`]), it leaves
-//! a remote queue (`Zones::take_queued`, and the collection that follows), and a free acquires
-//! it for a cache (`free_acquiring`). A remote free does the same the other way round: it sets its
+//! a remote queue (`Zones::pop_queued`, and the collection that follows), and a free acquires
+//! it for a cache (`put_acquiring`). A remote free does the same the other way round: it sets its
 //! bits first, and then reads the state.
 //!
 //! All four accesses are sequentially consistent: the change of the state, the last look, the RMW
@@ -51,7 +51,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Frees frames of a pageblock that the caller does not hold; returns those that had been freed
     /// already.
     #[inline]
-    pub(crate) fn free_remotely(&self, word: usize, mask: u64) -> u64 {
+    pub(crate) fn put_remotely(&self, word: usize, mask: u64) -> u64 {
         // Release: the CPU that collects the frames is ordered behind what was done with them.
         // SeqCst: for the look at the state that follows; see the module.
         self.map::<REMOTE>(word).fetch_or(mask, SeqCst)

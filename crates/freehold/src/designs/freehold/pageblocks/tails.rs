@@ -61,7 +61,7 @@ impl<P: Platform> Pageblocks<P> {
     fn begin_free_frames(&self, word: usize, mask: u64, needed: u64) -> Result<(), Error> {
         self.open(word)?;
         let clear = mask | mask << 1;
-        if !self.notes_uses() {
+        if !self.has_uses() {
             return self.unjoin(word, needed, clear);
         }
         if self.joined(word).1 & needed != needed {

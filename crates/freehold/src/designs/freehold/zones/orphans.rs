@@ -70,7 +70,7 @@ impl<P: Platform> Zones<P> {
 impl<P: Platform> Zones<P> {
     /// Takes a block of up to half a pageblock: out of the orphans of the type, a whole pageblock,
     /// or, at last, orphans of other types.
-    pub(crate) fn take_direct(
+    pub(crate) fn alloc_direct(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
@@ -93,7 +93,7 @@ impl<P: Platform> Zones<P> {
         let run = run.or_else(|| {
             self.forest.next(self.zone(zone).pool(), 0)?;
             let _section = self.section(cpu, zone);
-            let pageblock = self.take_whole(zone, cpu, migratetype)?;
+            let pageblock = self.acquire_whole(zone, cpu, migratetype)?;
             self.split(pageblock, Holder::Walker, migratetype);
             let run = self.take_run_directly(pageblock, request);
             self.release(pageblock);

@@ -23,7 +23,7 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Takes a whole pageblock for content of a type out of the pool. Its frames stay in the level.
-    pub(crate) fn take_whole(
+    pub(crate) fn acquire_whole(
         &self,
         zone: ZoneIndex,
         cpu: usize,
@@ -68,7 +68,7 @@ impl<P: Platform> Zones<P> {
 
     /// Takes a block of whole pageblocks out of the pool.
     #[inline(never)]
-    pub(crate) fn take_huge(
+    pub(crate) fn alloc_huge(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
@@ -78,11 +78,11 @@ impl<P: Platform> Zones<P> {
         let cpu = context.cpu_here();
         let section = self.section(cpu, zone);
         let pageblock = if order == Order::PAGEBLOCK {
-            self.take_whole(zone, cpu, migratetype)?
+            self.acquire_whole(zone, cpu, migratetype)?
         } else {
             loop {
                 let pageblock = self.find_whole(zone, order)?;
-                if self.take_adjacent(zone, pageblock, order) {
+                if self.acquire_adjacent(zone, pageblock, order) {
                     break pageblock;
                 }
             }
@@ -124,7 +124,7 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Takes adjacent pageblocks out of the pool, all or none; returns whether it did.
-    fn take_adjacent(&self, zone: ZoneIndex, pageblock: PageblockIndex, order: Order) -> bool {
+    fn acquire_adjacent(&self, zone: ZoneIndex, pageblock: PageblockIndex, order: Order) -> bool {
         let (pool, first) = (self.zone(zone).pool(), self.bit(pageblock));
         let count = pageblocks_in(order) as usize;
         if count <= 64 {
@@ -196,7 +196,7 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Takes back a block of whole pageblocks that its user has freed.
-    pub(crate) fn take_back(&self, context: Context<'_, P>, head: PageblockIndex, order: Order) {
+    pub(crate) fn release_huge(&self, context: Context<'_, P>, head: PageblockIndex, order: Order) {
         let index = self.pageblocks.zone(head);
         let zone = self.zone(index);
         self.note_direct_free(context, index, order.frames());

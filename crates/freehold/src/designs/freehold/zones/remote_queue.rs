@@ -53,7 +53,7 @@ impl<P: Platform> RemoteQueue<P> {
             // Relaxed: pushing the pageblock releases it.
             link.store(first, Relaxed);
             // Release: publishes the link. Acquire: from a CPU that took the stack to drain the
-            // cache, and had noted before that the zone's caches hold nothing; see `take`.
+            // cache, and had noted before that the zone's caches hold nothing; see `pop_all`.
             match head.compare_exchange(first, pageblock.0, AcqRel, Relaxed) {
                 Ok(_) => return,
                 Err(now) => first = now,
@@ -62,7 +62,7 @@ impl<P: Platform> RemoteQueue<P> {
     }
 
     /// Takes all pageblocks of a stack.
-    fn take(&self, stack: usize) -> Option<PageblockIndex> {
+    fn pop_all(&self, stack: usize) -> Option<PageblockIndex> {
         // Acquire: pairs with the release in `push`, of all CPUs that pushed: their steps on the
         // stack are one chain of RMWs. Release: a CPU that pushes from now on sees what the caller
         // did before.
@@ -90,14 +90,14 @@ impl<P: Platform> Zones<P> {
 
     /// Takes a stack of the queue of a CPU in a zone; has each pageblock, which is queued no more,
     /// looked at by `act`, with the state that it had.
-    pub(crate) fn take_queued(
+    pub(crate) fn pop_queued(
         &self,
         cpu: usize,
         zone: ZoneIndex,
         stack: usize,
         mut act: impl FnMut(PageblockIndex, State),
     ) {
-        let mut next = self.cpu_zone(cpu, zone).queue.take(stack);
+        let mut next = self.cpu_zone(cpu, zone).queue.pop_all(stack);
         while let Some(pageblock) = next {
             let before;
             (before, next) = self.unqueue(pageblock);
@@ -149,6 +149,6 @@ impl<P: Platform> Zones<P> {
         // Read now: only a pageblock that is queued stays with its zone.
         let zone = self.pageblocks.zone(pageblock);
         self.cpu_zone(cpu, zone).queue.push(&self.pageblocks, pageblock, self.stacks());
-        self.note_cached(cpu, zone);
+        self.mark_cached(cpu, zone);
     }
 }

@@ -21,8 +21,8 @@
 //! What must hold for that, wherever frames move:
 //!
 //! * Frames leave the level, and pageblocks with free frames their tree or the pool, in a section,
-//!   or under the lock of a cache after [`note_cached`](Zones::note_cached).
-//! * A cache lists a pageblock only after `note_cached`. A drain, which takes all that is listed
+//!   or under the lock of a cache after [`mark_cached`](Zones::mark_cached).
+//! * A cache lists a pageblock only after `mark_cached`. A drain, which takes all that is listed
 //!   and queued from the cache, clears the mark, and in the same step begins a section.
 //! * A call that holds a pageblock as a walker, or has marked it as queued and has not pushed it
 //!   yet, is in a section: other frees rely on it already, and free frames without another word.
@@ -82,7 +82,7 @@ impl<P: Platform> Zones<P> {
     /// Marks the cache of a CPU, unless it is: with its lock taken, since it is about to acquire
     /// free frames, before the step by which it does; or after a pageblock came to its remote
     /// queue.
-    pub(crate) fn note_cached(&self, cpu: usize, zone: ZoneIndex) {
+    pub(crate) fn mark_cached(&self, cpu: usize, zone: ZoneIndex) {
         let word = self.in_hand(cpu, zone);
         // Relaxed: a drain that has cleared the mark had the lock, or took the stack of the remote
         // queue, before the caller did. So the caller sees that the mark is gone.

@@ -200,7 +200,7 @@ impl<P: Platform> Zone<P> {
     }
 
     /// Takes frames out of the level: in a section, or under the lock of a cache after
-    /// `note_cached`.
+    /// `mark_cached`.
     pub(crate) fn sub_free(&self, frames: u32) {
         // Release: as in `level`.
         self.level.free.fetch_add(u64::from(frames).wrapping_neg(), Release);

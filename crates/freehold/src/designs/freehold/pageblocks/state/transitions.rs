@@ -10,7 +10,7 @@
 //! | `activate` | split, cache | active, listed | its cache | |
 //! | `list` | split, cache | listed, not active | its cache | |
 //! | `unlist` | split, cache, listed | neither | its cache | remote frees: last look |
-//! | `queue` | split, cache, unwatched | queued | a free, after its RMW | push, `note_cached` |
+//! | `queue` | split, cache, unwatched | queued | a free, after its RMW | push, `mark_cached` |
 //! | `unqueue` | queued | not queued | who took its stack | remote frees: last look |
 //! | `claim` | split, walker | of another type | its walker | its marks |
 //! | `become_whole` | split, all free; whole | whole, of a holder | who has it | pool or spares |
@@ -19,7 +19,7 @@
 //! | `break_off` | huge, walker; its tail | huge, of a holder | its walker | |
 //! | `split_huge` | huge, walker | split, no holder | its walker | |
 //! | `end_huge` | huge, walker; its tail | whole, walker | its walker | the pool |
-//! | `free_to_spares` | huge, no holder | whole, cache | a cache | spares, `note_cached` |
+//! | `free_to_spares` | huge, no holder | whole, cache | a cache | spares, `mark_cached` |
 //! | `isolate` | huge or its tail; split, walker | isolated | any call; its walker | the level |
 //! | `end_isolation` | isolated | not isolated | who isolated it | split: level, `release` |
 //! | `repaired` | any, in a copy | no walker, no mark | a thaw | trees, level, queues |
