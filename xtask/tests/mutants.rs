@@ -21,6 +21,21 @@ fn the_tables_fit_the_sources() {
     assert_eq!(code, Some(0), "{text}");
 }
 
+/// What `tools/planted` replaces is in its file, once.
+#[test]
+fn planted_defects_fit_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| fs::read_to_string(root.join(path)).expect(path);
+    let table: toml::Table = read("tests/planted/defects.toml").parse().expect("it is TOML");
+    let defects = table["defect"].as_array().expect("a list");
+    assert!(!defects.is_empty());
+    for defect in defects {
+        let text = |key: &str| defect[key].as_str().expect(key);
+        let count = read(text("file")).matches(text("find").trim()).count();
+        assert_eq!(count, 1, "{}: `find` in {}", text("name"), text("file"));
+    }
+}
+
 /// A repository with an allocator that is a function, a test of it, and mutants.
 fn repository(table: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("there is room");

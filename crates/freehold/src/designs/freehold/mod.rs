@@ -15,9 +15,16 @@
 //! | section | a stretch of a call in which it has free frames in hand |
 //! | lease | the right of one thread to the caches of a CPU, without their lock |
 //!
-//! To *acquire* a pageblock is to become its holder, to *release* it is to cease to be, and to
-//! *collect* is to move remote frees to the free frames. Everywhere else `block` means what users
-//! allocate and free.
+//! Everywhere else `block` means what users allocate and free.
+//!
+//! | verb | act |
+//! |---|---|
+//! | alloc, free | a call of a user, or a stage of one, for a whole block |
+//! | take, put | frames out of the bitmap of a pageblock that the call holds, and into one |
+//! | acquire, release | to become the holder of a pageblock, and to cease to be |
+//! | collect | to move remote frees to the free frames |
+//! | list, link; unlink | a pageblock in a list of its cache; out of it |
+//! | mark, note | to set a bit that others look at; to count |
 //!
 //! # Layers
 //!

@@ -1,5 +1,5 @@
-//! Allocation, from the fast paths to the last resort: from the cache of the running CPU, of
-//! another CPU, or past all caches.
+//! Allocation: from the cache of the running CPU, of another CPU, or past all caches. Where none of
+//! these serves, `last_resort` follows.
 
 use super::fast_path::is_run_in_word;
 use super::lock::LockedCache;
@@ -7,16 +7,12 @@ use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
-use crate::designs::freehold::pageblocks::state::Holder;
 use crate::designs::traits::Alloc;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
-
-/// After how many looks an allocation that finds nothing helps calls that have frames in hand.
-const LOOKS: u32 = 64;
 
 impl<P: Platform> Alloc<P> for Freehold<P> {
     /// Takes a block for a request that prefers no node.
@@ -83,51 +79,6 @@ impl<P: Platform> Freehold<P> {
             .flatten()
     }
 
-    /// Drains all caches, and takes a block. What is free may just be in the hands of other calls.
-    /// So it retries until it has a block, or knows that there is none: see `zones/sections.rs`.
-    fn alloc_last_resort<Z: Iterator<Item = ZoneIndex>>(
-        &self,
-        context: Context<'_, P>,
-        zones: impl Fn() -> Z,
-        request: &Request,
-    ) -> Result<u32, Error> {
-        let may_wait = request.may_wait();
-        let serving = || zones().filter(|&zone| self.zones.serves(zone, request));
-        let take = || serving().find_map(|zone| self.alloc_in(context, zone, request));
-        // First what can be had without waiting for a lock.
-        zones().for_each(|zone| {
-            self.drain_cached(context, zone, false);
-        });
-        if let Some(frame) = take() {
-            return Ok(frame);
-        }
-        for look in 1_u32.. {
-            let helps = look.is_multiple_of(if may_wait { LOOKS } else { 2 });
-            let drain = |zone| self.drain_cached(context, zone, may_wait);
-            let is_kept = zones().fold(false, |is_kept, zone| drain(zone) | is_kept);
-            if helps {
-                zones().for_each(|zone| self.collect_marked(context, zone));
-            }
-            // Only after a look that finds nothing. Of many calls that fail at the same time, none
-            // may move anything, or they would keep each other from seeing that there is nothing.
-            if let Some(frame) = take() {
-                return Ok(frame);
-            }
-            let is_exempt = |cpu| is_kept && self.per_cpu(cpu).lease.has_lock();
-            if self.zones.is_short(&zones, request, is_exempt) {
-                break;
-            }
-            if helps && !may_wait {
-                return Err(Error::WouldWait);
-            }
-            context.platform.relax();
-        }
-        match zones().any(|zone| self.zones.has_run(zone, request.order())) {
-            true => Err(Error::BelowWatermark),
-            false => Err(Error::OutOfMemory),
-        }
-    }
-
     /// Takes a block out of what the running CPU's cache holds already.
     fn alloc_from_held(
         &self,
@@ -141,7 +92,12 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes a block of a zone whose level allows it.
-    fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, request: &Request) -> Option<u32> {
+    pub(super) fn alloc_in(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<u32> {
         let may_serve = self.zones.may_serve_from_cache(context.cpu_here(), zone, request);
         let guard = may_serve.then(|| self.lock_any(context, zone)).flatten();
         let frame = guard.and_then(|guard| {
@@ -249,41 +205,6 @@ impl<P: Platform> LockedCache<'_, P> {
             self.cache.note_alloc(frames);
         } else {
             self.zones().cpu_zone(here, self.zone_index).counters.note_borrowed(frames);
-        }
-    }
-}
-
-impl<P: Platform> Freehold<P> {
-    /// Collects from pageblocks that are marked as queued and that their cache cannot find: a call
-    /// has not pushed them yet, or they have left a cache that is leased now. Other frees have
-    /// relied on that mark meanwhile, and need not wait.
-    ///
-    /// Cost: a look at every pageblock.
-    #[cold]
-    pub(crate) fn collect_marked(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        let here = context.cpu_here();
-        for pageblock in self.zones.pageblocks_of(zone) {
-            let state = self.pageblocks().state(pageblock);
-            if !state.is_split() || !state.is_queued() || !self.pageblocks().has_remote(pageblock) {
-                continue;
-            }
-            match state.holder() {
-                Holder::Cpu(cpu) => {
-                    if let Some(guard) = self.try_lock(context.pin().1, cpu, zone)
-                        && let state = self.pageblocks().state(pageblock)
-                        && state.is_split_of(cpu)
-                        && !state.is_listed()
-                        && guard.is_of_zone(pageblock)
-                    {
-                        guard.release(pageblock);
-                    }
-                }
-                Holder::None => {
-                    // The release collects.
-                    self.zones.with_acquired(here, zone, pageblock, || Some(()));
-                }
-                Holder::Walker => {}
-            }
         }
     }
 }

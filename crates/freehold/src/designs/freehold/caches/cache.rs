@@ -166,10 +166,15 @@ impl<'a, P: Platform> CpuCache<'a, P> {
         CpuCache { hot, cold }
     }
 
-    /// Sets whether a freeze has the lock of the CPU's caches; returns whether it had.
-    pub(crate) fn set_frozen(&self, frozen: bool) -> bool {
-        // Relaxed: only the freezing thread reads it.
-        self.cold.frozen.swap(u32::from(frozen), Relaxed) != 0
+    /// Whether a freeze has the lock of the CPU's caches.
+    pub(crate) fn is_frozen(&self) -> bool {
+        // Relaxed: the freezing thread alone reads and writes it.
+        self.cold.frozen.load(Relaxed) != 0
+    }
+
+    pub(crate) fn set_frozen(&self, frozen: bool) {
+        // Relaxed: as above.
+        self.cold.frozen.store(u32::from(frozen), Relaxed);
     }
 }
 

@@ -60,6 +60,17 @@ impl<P: Platform> LockedCache<'_, P> {
         self.zones().release(pageblock);
     }
 
+    /// Releases a pageblock if it is a full one of this cache, as far as is known; returns whether it
+    /// was.
+    pub(crate) fn release_if_full(&self, pageblock: PageblockIndex) -> bool {
+        let state = self.pageblocks().state(pageblock);
+        let may = state.is_split_of(self.cpu) && !state.is_listed() && self.is_of_zone(pageblock);
+        if may {
+            self.release(pageblock);
+        }
+        may
+    }
+
     /// Releases an unlinked whole pageblock to the pool.
     pub(crate) fn release_whole(&self, pageblock: PageblockIndex) {
         self.cache.note_drain(FRAMES);
@@ -153,12 +164,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let Some(other) = self.design.try_lock(pin, cpu, self.zone_index) else {
             return false;
         };
-        let state = self.pageblocks().state(pageblock);
-        let may = state.is_split_of(cpu) && !state.is_listed() && other.is_of_zone(pageblock);
-        if may {
-            other.release(pageblock);
-        }
-        may
+        other.release_if_full(pageblock)
     }
 
     /// Collects the remote frees of a pageblock; returns whether there were any. If the pageblock

@@ -7,6 +7,7 @@ mod drain;
 mod fast_path;
 mod free;
 mod hold;
+mod last_resort;
 mod lease;
 pub(super) mod lock;
 mod operation;
