@@ -2,7 +2,7 @@
 //!
 //! | what is freed | route |
 //! |---|---|
-//! | a single frame whose pageblock a cache has listed | `free_single_fast`: no claim, one step decides |
+//! | a single frame whose pageblock a cache has listed | `free_single_fast`: one step decides |
 //! | a block of at most a word | `free_run_fast`: claimed by its tail bits |
 //! | a pageblock that is an allocation of its own | `free_pageblock`: to the spares |
 //! | anything else, and every error | `free_any`: by the use of its pageblock |

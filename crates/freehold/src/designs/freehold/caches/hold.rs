@@ -37,8 +37,8 @@ impl<P: Platform> LockedCache<'_, P> {
         true
     }
 
-    /// Whether a pageblock that this CPU holds is of the zone of the cache. Memory that was removed
-    /// may have come to another one.
+    /// Whether a pageblock that this CPU holds is of the zone of the cache. Memory that was
+    /// removed may have come to another one.
     pub(crate) fn is_of_zone(&self, pageblock: PageblockIndex) -> bool {
         self.pageblocks().zone(pageblock) == self.zone_index
     }
@@ -60,8 +60,8 @@ impl<P: Platform> LockedCache<'_, P> {
         self.zones().release(pageblock);
     }
 
-    /// Releases a pageblock if it is a full one of this cache, as far as is known; returns whether it
-    /// was.
+    /// Releases a pageblock if it is a full one of this cache, as far as is known; returns whether
+    /// it was.
     pub(crate) fn release_if_full(&self, pageblock: PageblockIndex) -> bool {
         let state = self.pageblocks().state(pageblock);
         let may = state.is_split_of(self.cpu) && !state.is_listed() && self.is_of_zone(pageblock);
@@ -130,8 +130,8 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// The same of all stacks, whatever they seem to have; `put` puts those away that are still the
-    /// cache's.
+    /// The same of all stacks, whatever they seem to have; `put` puts those away that are still
+    /// the cache's.
     pub(crate) fn collect_all_queued(&self, put: impl Fn(PageblockIndex)) {
         (0..self.zones().stacks()).for_each(|stack| self.collect_stack(stack, &put));
     }
@@ -183,7 +183,8 @@ impl<P: Platform> LockedCache<'_, P> {
 }
 
 impl<P: Platform> LockedCache<'_, P> {
-    /// Puts an unlinked pageblock where it belongs, by its free frames. Without any, it stays full.
+    /// Puts an unlinked pageblock where it belongs, by its free frames. Without any, it stays
+    /// full.
     pub(crate) fn relink(&self, pageblock: PageblockIndex) {
         let fill = match self.pageblocks().count_free(pageblock) {
             0 => return,
@@ -196,8 +197,8 @@ impl<P: Platform> LockedCache<'_, P> {
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
     }
 
-    /// Marks an active pageblock without free frames as full; returns whether it still has none. If
-    /// it has some again, it stays listed.
+    /// Marks an active pageblock without free frames as full; returns whether it still has none.
+    /// If it has some again, it stays listed.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> bool {
         let found = self.pageblocks().try_mark_full(pageblock);
         self.note_doubles(found);
@@ -228,8 +229,8 @@ impl<P: Platform> LockedCache<'_, P> {
         self.unlink_if_whole(pageblock);
     }
 
-    /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare, or
-    /// goes to the pool.
+    /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare,
+    /// or goes to the pool.
     pub(crate) fn unlink_if_whole(&self, pageblock: PageblockIndex) {
         if self.pageblocks().is_whole(pageblock) && !self.pageblocks().state(pageblock).is_active()
         {

@@ -7,17 +7,18 @@
 //! |---|---|
 //! | in caches of CPUs, which are marked | drain these: [`drain_cached`](Freehold::drain_cached) |
 //! | in the hands of a call in a section | look again, until it has put them somewhere |
-//! | in a pageblock that such a call has marked as queued and not pushed yet | collect them for it: `collect_marked` |
+//! | in a pageblock that it has marked as queued and not pushed | collect them: `collect_marked` |
 //!
-//! So it goes round: drains, tries to take a block, and ends if at some moment nothing was in any of
-//! these places and no zone could serve it: `zones/sections.rs` says how it knows.
+//! So it goes round: drains, tries to take a block, and ends if at some moment nothing was in any
+//! of these places and no zone could serve it: `zones/sections.rs` says how it knows.
 //!
 //! The first round waits for no lock: most often some cache that is not in use has what is wanted.
 //! Only then does a call that may wait take the locks one after the other, and revoke leases.
 //!
-//! A call that ends soon needs no help, and the help costs a look at every pageblock. So a call that
-//! may wait helps rarely: for a call that is stopped, such as one that a signal handler has
-//! interrupted which now allocates. A call that may not wait has two rounds, and helps in the last.
+//! A call that ends soon needs no help, and the help costs a look at every pageblock. So a call
+//! that may wait helps rarely: for a call that is stopped, such as one that a signal handler has
+//! interrupted which now allocates. A call that may not wait has two rounds, and helps in the
+//! last.
 
 use crate::Error;
 use crate::designs::Context;
@@ -38,9 +39,9 @@ impl<P: Platform> Freehold<P> {
     ///
     /// # Errors
     ///
-    /// At some moment no zone could serve the request: [`Error::BelowWatermark`] if only watermarks
-    /// stand in the way, or else [`Error::OutOfMemory`]. [`Error::WouldWait`]: a request that may not
-    /// wait does not know.
+    /// At some moment no zone could serve the request: [`Error::BelowWatermark`] if only
+    /// watermarks stand in the way, or else [`Error::OutOfMemory`]. [`Error::WouldWait`]: a
+    /// request that may not wait does not know.
     pub(super) fn alloc_last_resort<Z: Iterator<Item = ZoneIndex>>(
         &self,
         context: Context<'_, P>,

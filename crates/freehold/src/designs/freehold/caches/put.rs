@@ -1,14 +1,14 @@
-//! Putting frames back that a free has claimed: into the bitmap of a pageblock that the running CPU's
-//! cache holds, or into the remote bitmap of one that it does not hold.
+//! Putting frames back that a free has claimed: into the bitmap of a pageblock that the running
+//! CPU's cache holds, or into the remote bitmap of one that it does not hold.
 //!
 //! | the pageblock | what is done |
 //! |---|---|
-//! | is held by the running CPU's cache, whose lock is free | the bits are set among the free ones |
+//! | is held by the running CPU's cache, which is not in use | bits are set among the free ones |
 //! | has no holder, and the zone is not low | the cache acquires it first |
-//! | else | the bits are set among the remote ones, and its holder collects them: see [`remote`] |
+//! | else | bits are set among the remote ones, which its holder collects: see [`remote`] |
 //!
-//! Who frees the last frame of a pageblock that another CPU holds releases it, if that CPU's lock is
-//! free: an idle CPU would have it for long.
+//! Who frees the last frame of a pageblock that another CPU holds releases it, if that CPU's lock
+//! is free: an idle CPU would have it for long.
 //!
 //! [`remote`]: crate::designs::freehold::pageblocks::remote
 

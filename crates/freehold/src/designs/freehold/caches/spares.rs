@@ -158,9 +158,9 @@ impl<P: Platform> LockedCache<'_, P> {
         self.zones().forest.insert_mask(zone.pool(), word, members);
     }
 
-    /// Frees an allocated block of one pageblock to the spares of this cache, which may get their first
-    /// one, or make room; returns whether it did. If the zone is low, or the block is isolated, nothing
-    /// has changed.
+    /// Frees an allocated block of one pageblock to the spares of this cache, which may get their
+    /// first one, or make room; returns whether it did. If the zone is low, or the block is
+    /// isolated, nothing has changed.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! Remote queues: how the cache that holds a full pageblock learns of frames that others have freed
-//! in it.
+//! Remote queues: how the cache that holds a full pageblock learns of frames that others have
+//! freed in it.
 //!
 //! A cache has full pageblocks in no list. So a free on another CPU that finds the pageblock
 //! unwatched pushes it on the remote queue of the cache, which is some stacks of pageblocks linked
@@ -8,13 +8,14 @@
 //! # The mark
 //!
 //! The state of a pageblock says whether it is *queued*. Who sets that mark, by compare-exchange,
-//! pushes the pageblock, and no other call does: so it is on one stack at most. Until it is pushed,
-//! other frees rely on the mark already, and need not wait. Who takes the stack reads the link of
-//! each pageblock, and only then clears its mark: from then on the next push may write the link.
+//! pushes the pageblock, and no other call does: so it is on one stack at most. Until it is
+//! pushed, other frees rely on the mark already, and need not wait. Who takes the stack reads the
+//! link of each pageblock, and only then clears its mark: from then on the next push may write the
+//! link.
 //!
-//! A pageblock without its mark is unwatched, unless its cache has listed it. So who has cleared the
-//! mark looks at the remote frees once more: see [`remote`]. A pageblock may leave the cache while
-//! it is queued, and stays on that stack. Who takes it there has the holder of now collect.
+//! A pageblock without its mark is unwatched, unless its cache has listed it. So who has cleared
+//! the mark looks at the remote frees once more: see [`remote`]. A pageblock may leave the cache
+//! while it is queued, and stays on that stack. Who takes it there has the holder of now collect.
 //!
 //! [`remote`]: crate::designs::freehold::pageblocks::remote
 
@@ -27,9 +28,9 @@ use crate::geometry::STACKS_MAX;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 
-/// The remote queue of one CPU in a zone. Several stacks on one cache line: where many CPUs push at
-/// the same time, the line goes round among them, and of those that push on one stack, each time
-/// round all but one come too late and try again.
+/// The remote queue of one CPU in a zone. Several stacks on one cache line: where many CPUs push
+/// at the same time, the line goes round among them, and of those that push on one stack, each
+/// time round all but one come too late and try again.
 #[repr(C, align(64))]
 pub(crate) struct RemoteQueue<P: Platform>([P::U32; STACKS_MAX]);
 
@@ -41,8 +42,8 @@ impl<P: Platform> RemoteQueue<P> {
         RemoteQueue(core::array::from_fn(|_| P::U32::new(NIL)))
     }
 
-    /// Adds a pageblock, which the caller has marked as queued, and so may write its link. Each CPU
-    /// uses so many stacks.
+    /// Adds a pageblock, which the caller has marked as queued, and so may write its link. Each
+    /// CPU uses so many stacks.
     fn push(&self, pageblocks: &Pageblocks<P>, pageblock: PageblockIndex, stacks: usize) {
         // Frames of neighbours are often freed at the same time: these go to different stacks.
         let stack = pageblock.0.wrapping_mul(GOLDEN) >> 16 & (stacks as u32 - 1);
