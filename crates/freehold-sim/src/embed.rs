@@ -7,7 +7,7 @@ use std::ops::{Deref, Range};
 
 use freehold::platform::Platform;
 use freehold::{
-    Config, Design, Error, Metadata, MetadataLayout, NodeId, Order, PageAllocator, Section,
+    Config, Design, Error, Metadata, MetadataLayout, MetadataSection, NodeId, Order, PageAllocator,
     SectionKind,
 };
 use freehold_lru::{Lru, LruSettings, Owner};
@@ -122,7 +122,7 @@ fn map(machine: &mut Machine, config: &Config<'_>, layout: &MetadataLayout) -> R
     region
 }
 
-fn whole(section: &Section) -> Range<usize> {
+fn whole(section: &MetadataSection) -> Range<usize> {
     section.offset_bytes..section.offset_bytes + section.len_bytes
 }
 
@@ -130,7 +130,7 @@ fn whole(section: &Section) -> Range<usize> {
 fn homes(
     config: &Config<'_>,
     layout: &MetadataLayout,
-    section: &Section,
+    section: &MetadataSection,
 ) -> Vec<(Range<usize>, NodeId)> {
     let records = |range: Range<usize>| {
         let at = |index: usize| section.offset_bytes + index * section.stride_bytes;

@@ -60,7 +60,7 @@ pub use compact::{Compaction, Immovable, Migrate, MigrateError};
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};
 pub use error::{BulkFreeError, Error};
-pub use memmap::region::{Metadata, MetadataLayout, Section, SectionKind};
+pub use memmap::region::{Metadata, MetadataLayout, MetadataSection, SectionKind};
 pub use request::{RangeRequest, Request};
 pub use stat::{
     Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,

@@ -73,7 +73,7 @@ impl SectionKind {
 
 /// A part of the metadata that holds one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Section {
+pub struct MetadataSection {
     /// What it holds.
     pub kind: SectionKind,
     /// Where it begins, in bytes from the start of the metadata.
@@ -102,7 +102,7 @@ impl Extent {
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataLayout {
     extent: Extent,
-    sections: [Option<Section>; SECTIONS_MAX],
+    sections: [Option<MetadataSection>; SECTIONS_MAX],
     first_frame: Pfn,
 }
 
@@ -140,7 +140,7 @@ impl MetadataLayout {
     }
 
     /// All sections, by rising offset.
-    pub fn sections(&self) -> impl Iterator<Item = Section> + '_ {
+    pub fn sections(&self) -> impl Iterator<Item = MetadataSection> + '_ {
         self.sections.iter().flatten().copied()
     }
 }
@@ -167,7 +167,7 @@ impl<T> Copy for TablePlan<T> {}
 pub struct LayoutBuilder<'a> {
     extent: Extent,
     /// Places for the sections that come next; none if they are not asked for.
-    sections: &'a mut [Option<Section>],
+    sections: &'a mut [Option<MetadataSection>],
 }
 
 impl LayoutBuilder<'_> {
@@ -209,8 +209,12 @@ impl LayoutBuilder<'_> {
             return Err(Error::SpanTooLarge);
         }
         if let Some((section, rest)) = core::mem::take(&mut self.sections).split_first_mut() {
-            *section =
-                Some(Section { kind, offset_bytes: offset, len_bytes, stride_bytes: stride });
+            *section = Some(MetadataSection {
+                kind,
+                offset_bytes: offset,
+                len_bytes,
+                stride_bytes: stride,
+            });
             self.sections = rest;
         }
         self.extent.size_bytes = end;
