@@ -239,19 +239,4 @@ impl<'a> Config<'a> {
         let end = self.ranges.iter().map(MemoryRange::end).max().ok_or(Error::BadTopology)?;
         Ok((first, FrameCount::new(end.get() - first.get())))
     }
-
-    /// The span, rounded outwards to the largest block: what the tables cover.
-    #[doc(hidden)]
-    pub fn span_of_blocks(&self) -> Result<(Pfn, FrameCount), Error> {
-        let block = Order::BUDDY_MAX.frames().get();
-        let (first, frames) = self.extent()?;
-        let end = first.get() + frames.get();
-        let first = first.get() / block * block;
-        let end = end.checked_next_multiple_of(block).ok_or(Error::SpanTooLarge)?;
-        // Links are 32 bits wide, and one value ends a list.
-        if end - first >= u64::from(u32::MAX) {
-            return Err(Error::SpanTooLarge);
-        }
-        Ok((Pfn::new(first), FrameCount::new(end - first)))
-    }
 }

@@ -8,6 +8,7 @@ use crate::config::Config;
 use crate::designs::Design;
 use crate::error::Error;
 use crate::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
+use crate::memmap::stretches::StretchesPlan;
 use crate::platform::Platform;
 use crate::topology::{Topology, TopologyPlan};
 
@@ -36,7 +37,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// [`Error`], for any part of the configuration or the settings that is wrong.
     pub fn layout(config: &Config<'_>, settings: &D::Settings) -> Result<MetadataLayout, Error> {
         config.check()?;
-        MetadataLayout::of(config.span_of_blocks()?.0, |layout| {
+        MetadataLayout::of(StretchesPlan::new(config)?.first(), |layout| {
             Self::plan(config, settings, layout)
         })
     }

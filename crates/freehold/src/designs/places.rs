@@ -6,6 +6,7 @@ use crate::compact::Migrate;
 use crate::designs::Context;
 use crate::error::Error;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use crate::memmap::stretches::Stretches;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, NodeId, Order, Pfn};
@@ -31,14 +32,8 @@ pub struct Obstacle {
 
 /// What a design tells of its memory, and does with a place.
 pub trait Places<P: Platform> {
-    /// How many frames the tables span.
-    fn frames(&self) -> FrameCount;
-
-    /// The places of frames side by side, if the tables span all of them.
-    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange>;
-
-    /// The number of a frame.
-    fn pfn_at(&self, frame: FrameIndex) -> Pfn;
+    /// Which frames the tables have records for.
+    fn stretches(&self) -> &Stretches;
 
     /// Whether a frame of a range is no memory.
     fn has_hole(&self, range: FrameRange) -> bool;
@@ -99,7 +94,7 @@ pub fn alloc_range<P: Platform>(
     if let Some(at) = request.at {
         check_place(design, at, request)?;
     }
-    if request.frames > design.frames() {
+    if request.frames > design.stretches().frames() {
         return Err(Error::OutOfMemory);
     }
     check_room(design, zones, request).or_else(|_| {
@@ -119,7 +114,7 @@ pub fn alloc_range<P: Platform>(
                 Place::Promising => match design.take(context, zone, range, owner) {
                     Ok(()) => {
                         design.note_range(context, zones, request, zone);
-                        return Ok(design.pfn_at(range.first));
+                        return Ok(design.stretches().pfn_of(range.first));
                     }
                     Err(obstacle) => {
                         is_busy = true;
@@ -146,7 +141,7 @@ pub fn remove_range<P: Platform>(
     frames: FrameCount,
     owner: &dyn Migrate,
 ) -> Result<(), Error> {
-    let range = design.locate(first, frames).ok_or(Error::OutsideSpan)?;
+    let range = design.stretches().locate(first, frames).ok_or(Error::OutsideSpan)?;
     let zone = design.zone_at(range.first).ok_or(Error::ForeignFrame)?;
     if design.has_hole(range) {
         return Err(Error::ForeignFrame);
@@ -188,12 +183,13 @@ pub fn first_place<P: Platform>(
     request: &RangeRequest,
     from: FrameIndex,
 ) -> Option<FrameRange> {
-    let from = design.pfn_at(from).get();
-    let first = match request.at {
-        Some(at) => Some(at.get()).filter(|&at| at >= from)?,
-        None => from.checked_next_multiple_of(request.align.get())?,
-    };
-    design.locate(Pfn::new(first), request.frames)
+    match request.at {
+        Some(at) => {
+            let range = design.stretches().locate(at, request.frames);
+            range.filter(|range| range.first >= from)
+        }
+        None => design.stretches().place(from, request.align, request.frames),
+    }
 }
 
 /// Refuses a place that is not all memory.
@@ -205,7 +201,7 @@ fn check_place<P: Platform>(
     if at.get() & (request.align.get() - 1) != 0 {
         return Err(Error::Misaligned);
     }
-    let range = design.locate(at, request.frames).ok_or(Error::OutsideSpan)?;
+    let range = design.stretches().locate(at, request.frames).ok_or(Error::OutsideSpan)?;
     if design.has_hole(range) { Err(Error::ForeignFrame) } else { Ok(()) }
 }
 

@@ -6,5 +6,6 @@
 pub mod index;
 pub mod list;
 pub mod region;
+pub mod stretches;
 mod table;
 pub mod zeroable;

@@ -204,7 +204,7 @@ impl<T> Table<T> {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Twins<A, B> {
-    /// How many records `try_get_shown` shows: all, or none.
+    /// How many records `try_get_shown` shows.
     shown: usize,
     /// The first record of the second table.
     second: NonNull<B>,
@@ -231,9 +231,9 @@ impl<A, B> Twins<A, B> {
         Twins { shown: first.len(), first, second: second.base.cast() }
     }
 
-    /// The same tables, of which [`try_get_shown`](Self::try_get_shown) shows nothing.
-    pub fn hidden(mut self) -> Self {
-        self.shown = 0;
+    /// The same tables, of which [`try_get_shown`](Self::try_get_shown) shows the first ones alone.
+    pub fn showing(mut self, records: usize) -> Self {
+        self.shown = records.min(self.len());
         self
     }
 
@@ -265,7 +265,7 @@ impl<A, B> Twins<A, B> {
         Some(unsafe { self.get_unchecked(index) })
     }
 
-    /// The same, unless the tables are [`hidden`](Self::hidden).
+    /// The same of those that are [shown](Self::showing).
     #[inline(always)]
     pub fn try_get_shown(&self, index: usize) -> Option<(&A, &B)> {
         if index >= self.shown {

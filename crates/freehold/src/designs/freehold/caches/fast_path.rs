@@ -55,7 +55,7 @@ impl<P: Platform> Freehold<P> {
                 {
                     hot.note_alloc(request.order().frames().get());
                     per_cpu.unlock();
-                    return Some(self.pageblocks().pfn_of(frame));
+                    return Some(self.pageblocks().near_pfn_of(frame));
                 }
                 return self.alloc_from_locked(pin, per_cpu, cpu, request);
             }

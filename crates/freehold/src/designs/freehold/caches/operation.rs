@@ -40,7 +40,7 @@ impl<P: Platform> Operation<'_, '_, P> {
             design.pageblocks().lookup_word_fast(hot.active_word(what, request.content_index()))?;
         let frame = self.lease.per_cpu.take_of::<RUN>(&frame_ref, &request)?;
         hot.note_alloc(request.order().frames().get());
-        Some(design.pageblocks().pfn_of(frame))
+        Some(design.pageblocks().near_pfn_of(frame))
     }
 
     /// Allocates a block out of the cache in the best zone, which may acquire pageblocks for it.

@@ -13,6 +13,7 @@ use crate::designs::freehold::pageblocks::state::Use;
 use crate::designs::places::{Obstacle, Place, Places, first_place};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use crate::memmap::stretches::Stretches;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
@@ -32,7 +33,8 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
         first: Pfn,
         frames: FrameCount,
     ) -> Result<(), Error> {
-        let mut span = Span::of_range(self.locate(first, frames).ok_or(Error::ForeignFrame)?);
+        let range = self.pageblocks().stretches().locate(first, frames);
+        let mut span = Span::of_range(range.ok_or(Error::ForeignFrame)?);
         self.check_used(span)?;
         while span.first < span.end {
             span.first = self.free_first(context, span)?;
@@ -42,17 +44,8 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
 }
 
 impl<P: Platform> Places<P> for Freehold<P> {
-    fn frames(&self) -> FrameCount {
-        FrameCount::new(self.pageblocks().frames())
-    }
-
-    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange> {
-        let first = self.pageblocks().index_of(first).map(FrameIndex);
-        FrameRange::within(first, frames, Places::frames(self))
-    }
-
-    fn pfn_at(&self, frame: FrameIndex) -> Pfn {
-        self.pageblocks().pfn_of(frame.0)
+    fn stretches(&self) -> &Stretches {
+        self.pageblocks().stretches()
     }
 
     fn has_hole(&self, range: FrameRange) -> bool {

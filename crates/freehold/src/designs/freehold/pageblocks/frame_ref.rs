@@ -28,28 +28,22 @@ impl<P: Platform> Clone for FrameRef<'_, P> {
 impl<P: Platform> Copy for FrameRef<'_, P> {}
 
 impl<P: Platform> Pageblocks<P> {
-    /// Looks up a frame, if the tables span it.
+    /// Looks up a frame, if the tables have a record for it.
     #[inline(always)]
     pub(crate) fn lookup(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
-        let offset = self.offset_of(pfn);
-        let (record, maps) = self.twins.try_get((offset / u64::from(FRAMES)) as usize)?;
-        // The tables span fewer than 2^32 frames.
-        Some(FrameRef { record, maps, frame: offset as u32 })
+        let frame = self.index_of(pfn)?;
+        let (record, maps) = self.twins.try_get((frame / FRAMES) as usize)?;
+        Some(FrameRef { record, maps, frame })
     }
 
     /// The same for the fast paths, which allocate and free without a look at the bitmap of frames
-    /// in use: finds nothing if there is such a bitmap.
+    /// in use: finds frames of the near stretch, and none if there is such a bitmap.
     #[inline(always)]
     pub(crate) fn lookup_fast(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
-        let offset = self.offset_of(pfn);
+        let offset = pfn.get().wrapping_sub(self.near.get());
         let (record, maps) = self.twins.try_get_shown((offset / u64::from(FRAMES)) as usize)?;
-        // As above.
+        // There are fewer than 2^32 indexes.
         Some(FrameRef { record, maps, frame: offset as u32 })
-    }
-
-    #[inline(always)]
-    fn offset_of(&self, pfn: Pfn) -> u64 {
-        pfn.get().wrapping_sub(self.first.get())
     }
 
     /// Looks up the first frame of a word, if there is one.

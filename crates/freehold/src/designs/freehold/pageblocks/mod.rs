@@ -22,8 +22,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::Error;
 use crate::config::Config;
 use crate::designs::freehold::settings::DoubleFree;
-use crate::memmap::index::ZoneIndex;
+use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
+use crate::memmap::stretches::{Stretch, Stretches, StretchesPlan};
 use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, SharedCell, Word, ZeroBytes};
 use crate::units::{Order, Pfn};
@@ -144,10 +145,12 @@ const REMOTE: usize = 2;
 /// The tables. The order of the fields is that in which the fast paths want them in one cache line.
 #[repr(C)]
 pub(crate) struct Pageblocks<P: Platform> {
-    first: Pfn,
+    /// The first frame of the near stretch.
+    near: Pfn,
     twins: Twins<Record<P>, Maps<P>>,
     /// Empty unless each frame has a bit that says whether it is in use.
     in_use: Table<InUse<P>>,
+    stretches: Stretches,
 }
 
 impl<P: Platform> Maps<P> {
@@ -168,7 +171,8 @@ pub(crate) struct PageblocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
     maps: TablePlan<Maps<P>>,
     in_use: TablePlan<InUse<P>>,
-    first: Pfn,
+    stretches: StretchesPlan,
+    far: TablePlan<Stretch>,
 }
 
 impl<P: Platform> Pageblocks<P> {
@@ -182,8 +186,8 @@ impl<P: Platform> Pageblocks<P> {
         double_free: DoubleFree,
         layout: &mut LayoutBuilder,
     ) -> Result<PageblocksPlan<P>, Error> {
-        let (first, frames) = config.span_of_blocks()?;
-        let pageblocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
+        let stretches = StretchesPlan::new(config)?;
+        let pageblocks = (stretches.frames().get() >> Order::PAGEBLOCK.get()) as usize;
         let in_use = match double_free {
             DoubleFree::Fast => 0,
             DoubleFree::Exact => pageblocks,
@@ -192,11 +196,16 @@ impl<P: Platform> Pageblocks<P> {
             maps: layout.table(SectionKind::Bitmaps, pageblocks)?,
             records: layout.table(SectionKind::Blocks, pageblocks)?,
             in_use: layout.table(SectionKind::Bitmaps, in_use)?,
-            first,
+            far: stretches.table(layout)?,
+            stretches,
         })
     }
 
-    pub(crate) fn carve(plan: &PageblocksPlan<P>, carver: &mut Carver) -> Self {
+    pub(crate) fn carve(
+        plan: &PageblocksPlan<P>,
+        config: &Config<'_>,
+        carver: &mut Carver,
+    ) -> Self {
         let maps = carver.zero_table(plan.maps, |_| {
             Maps(core::array::from_fn(|_| core::array::from_fn(|_| P::U64::new(0))))
         });
@@ -211,10 +220,12 @@ impl<P: Platform> Pageblocks<P> {
         });
         let twins = Twins::new(records, maps);
         let in_use = carver.zero_table(plan.in_use, |_| InUse::new());
-        // The fast paths do not look at the bitmap of frames in use: if there is one, they find
-        // nothing.
-        let twins = if in_use.len() > 0 { twins.hidden() } else { twins };
-        Pageblocks { first: plan.first, twins, in_use }
+        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
+        // The fast paths find the near stretch alone. And they do not look at the bitmap of frames
+        // in use: if there is one, they find nothing.
+        let near = (stretches.near_frames() >> Order::PAGEBLOCK.get()) as usize;
+        let twins = twins.showing(if in_use.len() > 0 { 0 } else { near });
+        Pageblocks { near: plan.stretches.first(), twins, in_use, stretches }
     }
 
     fn record(&self, pageblock: PageblockIndex) -> &Record<P> {
@@ -237,31 +248,36 @@ impl<P: Platform> Pageblocks<P> {
         self.twins.second(pageblock.index())
     }
 
-    /// How many pageblocks the tables span.
+    /// How many pageblocks the tables have records for.
     pub(crate) fn len(&self) -> usize {
         self.twins.len()
-    }
-
-    /// How many frames the tables span.
-    pub(crate) fn frames(&self) -> u64 {
-        self.len() as u64 * u64::from(FRAMES)
     }
 
     pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = PageblockIndex> + use<P> {
         (0..self.len() as u32).map(PageblockIndex)
     }
 
-    /// The place of a frame, if the tables span it.
+    /// Which frames the tables have records for.
+    pub(crate) fn stretches(&self) -> &Stretches {
+        &self.stretches
+    }
+
+    /// The place of a frame, if the tables have a record for it.
     #[inline(always)]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<u32> {
-        let offset = pfn.get().wrapping_sub(self.first.get());
-        // The tables span fewer than 2^32 frames, so the offset fits once it is below that.
-        (offset < self.frames()).then_some(offset as u32)
+        self.stretches.index_of(pfn).map(|frame| frame.0)
     }
 
     #[inline(always)]
     pub(crate) fn pfn_of(&self, frame: u32) -> Pfn {
-        Pfn::new(self.first.get() + u64::from(frame))
+        self.stretches.pfn_of(FrameIndex(frame))
+    }
+
+    /// The same for a frame of a word that a fast path has found.
+    #[inline(always)]
+    pub(crate) fn near_pfn_of(&self, frame: u32) -> Pfn {
+        debug_assert!(u64::from(frame) < self.stretches.near_frames());
+        Pfn::new(self.near.get() + u64::from(frame))
     }
 
     /// The zone of a pageblock that has memory.

@@ -9,9 +9,8 @@ use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Span;
 use crate::designs::freehold::pageblocks::state::{State, Use};
 use crate::designs::hotplug::{Hotplug, HotplugGuard, place_of, update_watermarks};
-use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
-use crate::units::FrameCount;
 
 impl<P: Platform> Zones<P> {
     pub(crate) fn hotplug(&self) -> &Hotplug<P> {
@@ -25,9 +24,7 @@ impl<P: Platform> Zones<P> {
         range: MemoryRange,
     ) -> Result<(), Error> {
         let (place, zone) = place_of(range, context.topology, || {
-            let first = self.pageblocks.index_of(range.start).map(FrameIndex);
-            let len = FrameCount::new(self.pageblocks.frames());
-            FrameRange::within(first, range.frames, len)
+            self.pageblocks.stretches().locate(range.start, range.frames)
         })?;
         let span = Span::of_range(place);
         let trees = self.zone(zone);

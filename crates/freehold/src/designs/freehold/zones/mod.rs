@@ -13,6 +13,7 @@ use crate::designs::hotplug::Hotplug;
 use crate::designs::places::usable;
 use crate::memmap::index::ZoneIndex;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::stretches::StretchesPlan;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Pfn};
@@ -65,24 +66,26 @@ pub(super) const TREES: usize = 1 + MigrateType::COUNT + runs::TREES;
 
 /// The pageblocks that each zone may come to have, by the order of zones: the first, and how many.
 ///
-/// A tree begins at a multiple of 64 pageblocks, counted from frame 0 rather than from the span, so
-/// that aligned runs of pageblocks lie within words. So the first pageblock may lie before the
-/// span: then its number wraps.
+/// A tree begins at a multiple of 64 pageblocks, counted from frame 0 rather than from the first
+/// record, so that aligned runs of pageblocks lie within words. So the first pageblock may lie
+/// before that record: then its index wraps.
 fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)> + 'a, Error> {
-    let (first, frames) = config.span_of_blocks()?;
-    let pageblock_of = |pfn: Pfn| pfn.get() / u64::from(FRAMES);
-    let whole = (pageblock_of(first), pageblock_of(first.offset(frames)));
+    let stretches = StretchesPlan::new(config)?;
+    let pageblock_of = |frames: u64| frames / u64::from(FRAMES);
+    let (before, all) =
+        (pageblock_of(stretches.first().get()), pageblock_of(stretches.frames().get()));
     Ok(config.zones().map(move |zone| {
-        let ranges = || config.ranges.iter().filter(move |range| (range.node, range.zone) == zone);
-        let starts = ranges().map(|range| pageblock_of(range.start));
-        let ends = ranges().map(|range| pageblock_of(Pfn::new(range.end().get() - 1)) + 1);
+        let of_zone = config.ranges.iter().filter(move |range| (range.node, range.zone) == zone);
+        let ends = of_zone.map(|range| {
+            let index = |pfn| stretches.index_of(config, pfn).map_or(0, |frame| frame.0.into());
+            let last = Pfn::new(range.end().get() - 1);
+            (pageblock_of(index(range.start)), pageblock_of(index(last)) + 1)
+        });
+        let both = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
         // Memory may be added anywhere in a span that the configuration names.
-        let (start, end) = match (config.span, starts.min(), ends.max()) {
-            (None, Some(start), Some(end)) => (start, end),
-            _ => whole,
-        };
-        let origin = start / 64 * 64;
-        (origin.wrapping_sub(whole.0) as u32, (end - origin) as usize)
+        let (start, end) = both.filter(|_| config.span.is_none()).unwrap_or((0, all));
+        let origin = (before + start) / 64 * 64;
+        (origin.wrapping_sub(before) as u32, (before + end - origin) as usize)
     }))
 }
 
@@ -130,7 +133,7 @@ impl<P: Platform> Zones<P> {
                 counters: CpuCounters::new(),
             }),
             forest: Forest::carve(&plan.forest, carver),
-            pageblocks: Pageblocks::carve(&plan.pageblocks, carver),
+            pageblocks: Pageblocks::carve(&plan.pageblocks, config, carver),
             cpus: config.cpu_nodes.len(),
         }
     }
