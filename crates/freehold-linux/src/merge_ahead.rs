@@ -12,16 +12,12 @@
 //! * A CPU recognises its own blocks by its number in their state, so it never touches a list that
 //!   it has not locked.
 
-use super::pcp::list_index;
-use super::skeleton::{LocalPages, NoneOfItsOwn, Policy, Skeleton, ZonedSettings, for_each_victim};
+use super::skeleton::{LocalPages, NoneOfItsOwn, Parts, Policy, Skeleton, for_each_victim};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use freehold::Error;
-use freehold::config::Config;
 use freehold::geometry::CPUS_MAX;
-use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{End, ListHead};
-use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, Order};
 
@@ -49,37 +45,21 @@ const fn keeper(cpu: usize) -> u16 {
     cpu as u16 + 1
 }
 
-impl<P: Platform> Policy<P> for Ahead {
-    const NAME: &'static str = "merge-ahead";
-    type Own = NoneOfItsOwn;
-    type Plan = ();
-    type PerCpu = Staging<P>;
-    type Beside<'a> = ();
-
-    fn plan(
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        _layout: &mut LayoutBuilder,
-    ) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn carve(
-        _plan: &(),
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        _carver: &mut Carver,
-    ) -> Self {
-        Ahead
-    }
-
-    fn per_cpu() -> Staging<P> {
+impl<P: Platform> Default for Staging<P> {
+    fn default() -> Self {
         let lists = || core::array::from_fn(|_| ListHead::new());
         Staging { hopeful: lists(), ready: lists() }
     }
+}
 
-    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
+impl<P: Platform> Parts<P> for Ahead {
+    const NAME: &'static str = "merge-ahead";
+    type Settings = NoneOfItsOwn;
+    type Tables = ();
+    type PerCpu = Staging<P>;
+}
 
+impl<P: Platform> Policy<P> for Ahead {
     #[inline(always)]
     fn mark(
         _design: &Skeleton<P, Self>,
@@ -114,7 +94,7 @@ impl<P: Platform> Policy<P> for Ahead {
         let guard = design.lock_zone_of(platform, pages);
         for order in Order::ZERO.to(Order::PAGEBLOCK) {
             while let Some(block) = ready[order.index()].pop_front(&design.frames) {
-                available += design.give(&guard, block, order, pages.zone);
+                available += design.put_in_zone(&guard, block, order, pages.zone);
                 drained += order.frames();
             }
         }
@@ -155,7 +135,7 @@ fn merge<P: Platform>(
     } else if state.is_kept(Tag::Pcp, order, keeper(pages.cpu))
         && let Some(migratetype) = state.block_type().migratetype()
     {
-        &pages.pcp.lists[list_index(order, migratetype)]
+        pages.pcp.list(order, migratetype)
     } else {
         return false;
     };

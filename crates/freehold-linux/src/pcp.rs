@@ -92,6 +92,14 @@ impl<P: Platform> PerCpuPages<P> {
     }
 }
 
+impl<P: Platform> PerCpuPages<P> {
+    /// The list for blocks of this order, at most a pageblock's, and type.
+    #[inline(always)]
+    pub(crate) fn list(&self, order: Order, of: MigrateType) -> &ListHead<P::LocalCell<u32>> {
+        &self.lists[list_index(order, of)]
+    }
+}
+
 // For checks and freezes, which hold all locks at once: the caller is pinned.
 impl<P: Platform> PerCpuPages<P> {
     /// Waits for the lock and leaves interrupts as they are.

@@ -1,24 +1,20 @@
 //! The four phases of a refill.
 
-use super::{BlockOwner, Owners};
-use crate::fallback::Mode;
+use super::owned::Owners;
+use crate::fallback::Step;
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use crate::pcp::list_index;
-use crate::skeleton::LocalPages;
-use crate::zone::ZoneGuard;
+use crate::skeleton::{Guard, LocalPages, Skeleton};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::End;
 use freehold::platform::{Platform, SharedCell};
 use freehold::units::{FrameCount, MigrateType, Order};
 
-type Guard<'a, P> = ZoneGuard<'a, P, super::owned::ZoneOwned<'a, P>>;
-
 /// A refill under way, with the zone lock held.
 struct Refill<'a, P: Platform> {
-    design: &'a BlockOwner<P>,
-    guard: &'a Guard<'a, P>,
-    pages: &'a LocalPages<'a, P, Owners<P>>,
+    design: &'a Skeleton<P, Owners>,
+    guard: &'a Guard<'a, P, Owners>,
+    pages: &'a LocalPages<'a, P, Owners>,
     migratetype: MigrateType,
     wanted: u64,
     taken: u64,
@@ -27,9 +23,9 @@ struct Refill<'a, P: Platform> {
 /// Moves `wanted` frames or slightly more from the zone to a CPU's lists, in blocks of at least
 /// `order`; returns how many.
 pub(super) fn refill<P: Platform>(
-    design: &BlockOwner<P>,
+    design: &Skeleton<P, Owners>,
     platform: &P,
-    pages: &LocalPages<'_, P, Owners<P>>,
+    pages: &LocalPages<'_, P, Owners>,
     order: Order,
     migratetype: MigrateType,
     wanted: FrameCount,
@@ -56,7 +52,7 @@ impl<P: Platform> Refill<'_, P> {
         let Refill { design, pages, migratetype, .. } = self;
         let state = FrameState::head(tag, order, BlockType::of(*migratetype));
         design.frames.set_state(block, state);
-        let list = &pages.pcp.lists[list_index(order, *migratetype)];
+        let list = pages.pcp.list(order, *migratetype);
         list.push(&design.frames, block, End::Back);
         self.taken += order.frames().get();
     }
@@ -125,9 +121,9 @@ impl<P: Platform> Refill<'_, P> {
     /// Phase 3: block by block of the requested order, with splitting and fallback, as in the
     /// baseline.
     fn take_as_ever(&mut self, order: Order) {
-        let mut mode = Mode::default();
+        let mut step = Step::default();
         while self.is_short()
-            && let Some(block) = self.guard.take(order, self.migratetype, &mut mode)
+            && let Some(block) = self.guard.take(order, self.migratetype, &mut step)
         {
             self.put(block, order, Tag::Pcp);
         }

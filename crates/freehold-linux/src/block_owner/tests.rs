@@ -12,7 +12,7 @@ use freehold::designs::traits::{Inspect, Upkeep};
 use freehold::platform::SharedCell;
 use freehold::units::CpuId;
 
-type Bench = Workbench<Owners<TestPlatform>>;
+type Bench = Workbench<Owners>;
 
 /// Four pageblocks, and CPUs that may cache two.
 fn bench() -> Bench {
@@ -171,7 +171,7 @@ fn ownership_ends_when_the_block_changes_its_type() {
     type Change = fn(&Bench);
     let changes: [Change; 2] = [
         |bench| {
-            bench.lock().buddy.convert_pageblock(FrameIndex(0), MigrateType::Unmovable);
+            bench.lock().buddy.retype_pageblock(FrameIndex(0), MigrateType::Unmovable);
         },
         |bench| assert!(bench.lock().isolate(FrameIndex(0))),
     ];

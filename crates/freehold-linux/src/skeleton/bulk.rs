@@ -1,7 +1,7 @@
 //! Many blocks in one call: each lock is taken once for many.
 
 use super::{LocalPages, Policy, Skeleton};
-use crate::fallback::Mode;
+use crate::fallback::Step;
 use crate::frame::FrameState;
 use crate::pageblock::BlockType;
 use freehold::designs::Context;
@@ -101,7 +101,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
             let end = out.len().min(count + CHUNK_BLOCKS);
             // There is enough for all: that was checked once, above.
             let out = &mut out[count..end];
-            let taken = self.take_or_refill(context, &pages, request, || true, out);
+            let taken = self.take_many_or_refill(context, &pages, request, || true, out);
             if taken == 0 {
                 break;
             }
@@ -169,12 +169,12 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
-            let count = self.take_or_refill(context, &pages, request, &may_take, out);
+            let count = self.take_many_or_refill(context, &pages, request, &may_take, out);
             if count > 0 {
                 return count;
             }
         }
-        self.take_many_directly(context, zone, request, may_take, out)
+        self.alloc_many_directly(context, zone, request, may_take, out)
     }
 
     fn take_many_listed(
@@ -200,7 +200,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Takes blocks off the lists, refilling them first if they are empty. If the refill lowered
     /// the zone below what the request may dip to, takes one block, as a single allocation would.
-    fn take_or_refill(
+    fn take_many_or_refill(
         &self,
         context: Context<'_, P>,
         pages: &LocalPages<'_, P, Y>,
@@ -220,7 +220,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Takes blocks from the zone under one hold of the lock, each as a separate request would.
-    fn take_many_directly(
+    fn alloc_many_directly(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
@@ -230,19 +230,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> usize {
         let (order, migratetype) = (request.order(), request.content());
         let guard = self.lock_zone(context.platform, zone);
-        let (mut mode, mut count) = (Mode::default(), 0);
+        let (mut step, mut count) = (Step::default(), 0);
         for slot in out {
             if !may_take() {
                 break;
             }
-            let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
-            self.frames.set_state(block, FrameState::allocated(order, migratetype));
-            guard.sub_free(order.frames());
+            let block = self.take_for_user(&guard, order, migratetype, &mut step);
+            let Some(block) = block else { break };
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
         let frames = FrameCount::new((count as u64) << order.get());
-        self.unlock_and_count(context, zone, guard, |events| events.note_direct_alloc(frames));
+        self.unlock_and_note(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
     }
 

@@ -1,16 +1,13 @@
 //! Draining: blocks are returned from a CPU's lists to the zone.
 
 use super::{LocalPages, Policy, Skeleton};
-use crate::pcp::{LISTS, list_order};
-use crate::pcp_tuning::PcpMode;
 use freehold::config::MemoryRange;
 use freehold::designs::Context;
 use freehold::designs::traits::Upkeep;
 use freehold::error::Error;
-use freehold::memmap::index::FrameIndex;
 use freehold::platform::{Pin, Platform, SharedCell};
 use freehold::request::Request;
-use freehold::units::{CpuId, FrameCount, MigrateType, Order};
+use freehold::units::{CpuId, FrameCount};
 
 /// After so many idle ticks, a CPU returns what it caches of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
@@ -31,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zone_indexes() {
-            Y::retire(self, context.platform, cpu, zone);
+            Y::release_owned(self, context.platform, cpu, zone);
         }
         // After its ownership has ended, so that nothing is remembered for it.
         self.drain_cpu(context.platform, cpu);
@@ -98,7 +95,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let drained = Y::drain(self, platform, pages, wanted, just_used);
         pcp.count.set(pcp.count.get() - drained.get() as u32);
         pcp.expire.set(EXPIRE_TICKS);
-        self.books.count(platform, || events.note_drain(drained));
+        self.books.note(platform, || events.note_drain(drained));
         self.zone(*zone).note_drained();
         drained
     }
@@ -165,77 +162,4 @@ fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool 
     }
     expire.set(expire.get() - 1);
     expire.get() == 0
-}
-
-/// Returns at least `wanted` frames, oldest first, under one hold of the zone lock, and calls
-/// `each` with every block before it is returned; returns how many frames left the lists, which
-/// have at least `wanted`. `just_used` is the list that a block was put on last.
-pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    platform: &P,
-    pages: &LocalPages<'_, P, Y>,
-    wanted: u32,
-    just_used: usize,
-    mut each: impl FnMut(FrameIndex),
-) -> FrameCount {
-    let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone_of(platform, pages);
-    for_each_victim(design, pages, wanted, just_used, |block, order| {
-        each(block);
-        available += design.give(&guard, block, order, pages.zone);
-        drained += order.frames();
-    });
-    guard.add_free(available);
-    drained
-}
-
-/// Takes at least `wanted` frames off a CPU's lists, oldest first. The lists have that many.
-pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    pages: &LocalPages<'_, P, Y>,
-    wanted: u32,
-    just_used: usize,
-    mut each: impl FnMut(FrameIndex, Order),
-) {
-    let mut left = i64::from(wanted);
-    let mut take_last = |list: usize| {
-        let order = list_order(list);
-        let list = &pages.pcp.lists[list];
-        let Some(block) = list.last() else { return 0 };
-        list.remove(&design.frames, block);
-        each(block, order);
-        order.frames().get() as i64
-    };
-    match design.mode {
-        // As in Linux 6.12: the list used last first, each list until it is empty.
-        PcpMode::Auto { .. } => {
-            for list in (just_used..LISTS).chain(0..just_used) {
-                while left > 0 {
-                    match take_last(list) {
-                        0 => break,
-                        frames => left -= frames,
-                    }
-                }
-            }
-        }
-        // As in Linux 4.16: one block from each type's list in turn, more blocks from a list the
-        // more empty ones were passed, so that only a lone list is emptied at once.
-        PcpMode::Fixed { .. } => {
-            let (mut list, mut burst) = (0, 0);
-            while left > 0 {
-                let next = (1..=MigrateType::COUNT)
-                    .find(|step| !pages.pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
-                let step = next.expect("the lists hold as many frames as the CPU counts");
-                burst += step as i64;
-                list = (list + step) % MigrateType::COUNT;
-                if burst == MigrateType::COUNT as i64 {
-                    burst = left;
-                }
-                while burst > 0 && left > 0 && take_last(list) > 0 {
-                    burst -= 1;
-                    left -= 1;
-                }
-            }
-        }
-    }
 }

@@ -1,9 +1,8 @@
 //! Free: check that the user holds the block, then put it on a list.
 
-use super::{LocalPages, Policy, Skeleton};
+use super::{Guard, LocalPages, Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use crate::zone::ZoneGuard;
 use freehold::Error;
 use freehold::designs::Context;
 use freehold::designs::traits::Free;
@@ -16,7 +15,7 @@ impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         let frame = self.claim(context.platform, pfn, order)?;
-        self.give_back(context, frame, order);
+        self.put_claimed(context, frame, order);
         Ok(())
     }
 }
@@ -103,7 +102,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.
     #[inline]
-    fn give_back(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
+    fn put_claimed(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
         let platform = context.platform;
         let (zone, of) = self.blocks.of_used(frame);
         if let Some(migratetype) = of.migratetype()
@@ -141,7 +140,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if self.books.counts_late() {
             pcp.irqs_on();
         }
-        self.books.count(platform, || events.note_free(freed));
+        self.books.note(platform, || events.note_free(freed));
         let below_high = || self.zone(*zone).is_below_high();
         self.mode.note_free(pcp, order, blocks, below_high)
     }
@@ -157,16 +156,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) {
         let guard = self.lock_zone(context.platform, zone);
         for &block in blocks {
-            guard.add_free(self.give(&guard, block, order, zone));
+            guard.add_free(self.put_in_zone(&guard, block, order, zone));
         }
         let frames = FrameCount::new((blocks.len() as u64) << order.get());
-        self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(frames));
+        self.unlock_and_note(context, zone, guard, |events| events.note_direct_free(frames));
     }
 
-    /// Frees a block to its zone as the design does it; returns by how many frames the level rises.
-    pub(crate) fn give(
+    /// Puts a block on the lists of its zone as the design does it; returns by how many frames the level rises.
+    pub(crate) fn put_in_zone(
         &self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        guard: &Guard<'_, P, Y>,
         block: FrameIndex,
         order: Order,
         zone: ZoneIndex,
@@ -175,9 +174,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             && Y::puts_off_merging(self, zone)
             && self.blocks.block_type(block) != BlockType::Isolated
         {
-            guard.give_unmerged(block)
+            guard.put_unmerged(block)
         } else {
-            guard.give(block, order, None)
+            guard.put(block, order, None)
         }
     }
 }
