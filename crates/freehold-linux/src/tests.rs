@@ -99,8 +99,8 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
     /// Lets the policy take so many frames off a CPU's lists; returns how many it took.
     pub(crate) fn drain(&self, cpu: usize, wanted: u32, just_used: usize) -> u64 {
         let pages = self.pages(cpu);
-        Y::begin_drain(&self.design, &pages);
-        let drained = Y::drain(&self.design, &TestPlatform, &pages, wanted, just_used).get();
+        Y::begin_drain(&pages);
+        let drained = Y::drain(&pages, wanted, just_used).get();
         pages.pcp.count.set(pages.pcp.count.get() - drained as u32);
         drained
     }

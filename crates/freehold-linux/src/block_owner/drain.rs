@@ -29,7 +29,8 @@ type Local<'a, P> = LocalPages<'a, P, Owners>;
 
 /// Merges the free blocks on the CPU's lists that belong to its own pageblocks, order by order from
 /// the lowest, without the zone lock.
-pub(super) fn merge<P: Platform>(design: &Skeleton<P, Owners>, pages: &Local<'_, P>) {
+pub(super) fn merge<P: Platform>(pages: &Local<'_, P>) {
+    let design = pages.design;
     let mut passed = Passed::default();
     for order in Order::ZERO.to(Order::PAGEBLOCK).take(Order::PAGEBLOCK.index()) {
         for migratetype in MigrateType::ALL {
@@ -40,7 +41,7 @@ pub(super) fn merge<P: Platform>(design: &Skeleton<P, Owners>, pages: &Local<'_,
                     if next == Some(buddy) {
                         next = ListHead::<P::LocalCell<u32>>::behind(&design.frames, buddy);
                     }
-                    unite(design, pages, block, buddy, order);
+                    unite(pages, block, buddy, order);
                 }
                 passed.one(pages);
             }
@@ -61,15 +62,10 @@ fn own_buddy<P: Platform>(
     (own(block) && own(buddy)).then_some(buddy)
 }
 
-fn unite<P: Platform>(
-    design: &Skeleton<P, Owners>,
-    pages: &Local<'_, P>,
-    block: FrameIndex,
-    buddy: FrameIndex,
-    order: Order,
-) {
+fn unite<P: Platform>(pages: &Local<'_, P>, block: FrameIndex, buddy: FrameIndex, order: Order) {
+    let LocalPages { design, pcp, .. } = pages;
     let frames = &design.frames;
-    let list = |order, of: BlockType| pages.pcp.list(order, of.migratetype().unwrap_or_default());
+    let list = |order, of: BlockType| pcp.list(order, of.migratetype().unwrap_or_default());
     for half in [block, buddy] {
         let of = frames.state(half).block_type();
         list(order, of).remove(frames, half);
@@ -84,17 +80,13 @@ fn unite<P: Platform>(
 /// Returns at least `wanted` frames to the zone; the lists have that many. What is left of a
 /// partial block goes to the back of the zone's lists, so that its owner finds it there when it
 /// fetches it back.
-pub(super) fn drain<P: Platform>(
-    design: &Skeleton<P, Owners>,
-    platform: &P,
-    pages: &Local<'_, P>,
-    wanted: u32,
-) -> FrameCount {
+pub(super) fn drain<P: Platform>(pages: &Local<'_, P>, wanted: u32) -> FrameCount {
     let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone_of(platform, pages);
+    let LocalPages { design, pcp, .. } = pages;
+    let guard = pages.lock_zone();
     for order in Order::ZERO.to(Order::PAGEBLOCK).rev() {
         for migratetype in MigrateType::ALL {
-            let list = pages.pcp.list(order, migratetype);
+            let list = pcp.list(order, migratetype);
             while drained.get() < u64::from(wanted)
                 && let Some(block) = list.last()
             {

@@ -61,12 +61,11 @@ impl<P: Platform> Policy<P> for Owners {
     /// The smallest block that suffices, split at once.
     #[inline]
     fn take(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        let (pcp, frames) = (&pages.pcp, &design.frames);
+        let (pcp, frames) = (&pages.pcp, &pages.design.frames);
         order.to(Order::PAGEBLOCK).find_map(|from| {
             let block = pcp.list(from, migratetype).pop_front(frames)?;
             let tag = frames.state(block).tag();
@@ -81,20 +80,17 @@ impl<P: Platform> Policy<P> for Owners {
     }
 
     fn take_many(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         count: usize,
         each: impl FnMut(FrameIndex),
     ) -> usize {
-        let blocks = core::iter::from_fn(|| Self::take(design, pages, order, migratetype));
+        let blocks = core::iter::from_fn(|| Self::take(pages, order, migratetype));
         blocks.take(count).map(each).count()
     }
 
     fn refill(
-        design: &Skeleton<P, Self>,
-        platform: &P,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
@@ -104,12 +100,12 @@ impl<P: Platform> Policy<P> for Owners {
         if enough.any(|order| !pages.pcp.list(order, migratetype).is_empty()) {
             return FrameCount::ZERO;
         }
-        let wanted = match design.mode {
+        let wanted = match pages.design.mode {
             PcpMode::Auto { .. } => u64::from(wanted) << order.get(),
             // A batch counts single frames.
             PcpMode::Fixed { .. } => u64::from(wanted).max(order.frames().get()),
         };
-        refill::refill(design, platform, pages, order, migratetype, FrameCount::new(wanted))
+        refill::refill(pages, order, migratetype, FrameCount::new(wanted))
     }
 
     #[inline(always)]
@@ -119,28 +115,21 @@ impl<P: Platform> Policy<P> for Owners {
 
     #[inline(always)]
     fn mark(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         block: FrameIndex,
         order: Order,
         of: BlockType,
     ) -> FrameState {
-        let own = design.blocks.owner(block) == Some(pages.cpu);
+        let own = pages.design.blocks.owner(block) == Some(pages.cpu);
         FrameState::head(if own { Tag::PcpBuddy } else { Tag::Pcp }, order, of)
     }
 
-    fn begin_drain(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) {
-        drain::merge(design, pages);
+    fn begin_drain(pages: &LocalPages<'_, P, Self>) {
+        drain::merge(pages);
     }
 
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        _just_used: usize,
-    ) -> FrameCount {
-        drain::drain(design, platform, pages, wanted)
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, _just_used: usize) -> FrameCount {
+        drain::drain(pages, wanted)
     }
 
     fn check(

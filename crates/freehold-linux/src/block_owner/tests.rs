@@ -6,7 +6,6 @@ use std::vec::Vec;
 
 use super::*;
 use crate::pageblock::BlockType::Movable;
-use crate::testing::TestPlatform;
 use crate::tests::{Workbench, ZONE, fixed};
 use freehold::designs::traits::{Inspect, Upkeep};
 use freehold::platform::SharedCell;
@@ -32,7 +31,7 @@ fn refill(bench: &Bench, order: u8, wanted: u64) -> u64 {
     let pages = bench.pages(0);
     let (order, wanted) = (Order::new(order), FrameCount::new(wanted));
     let of = MigrateType::Movable;
-    let taken = refill::refill(&bench.design, &TestPlatform, &pages, order, of, wanted).get();
+    let taken = refill::refill(&pages, order, of, wanted).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken
 }

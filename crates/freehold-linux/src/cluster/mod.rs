@@ -123,47 +123,39 @@ impl<P: Platform> Policy<P> for Clustered {
     const MERGES_LATE: bool = true;
 
     fn refill(
-        design: &Skeleton<P, Self>,
-        platform: &P,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
         let cut = match order {
-            Order::ZERO => refill_by_clusters(design, platform, pages, migratetype, wanted),
+            Order::ZERO => refill_by_clusters(pages, migratetype, wanted),
             _ => 0,
         };
         let mut taken = FrameCount::new(u64::from(cut));
         if cut < wanted {
             let left = wanted - cut;
-            taken += refill_one_by_one(design, platform, pages, order, migratetype, left);
+            taken += refill_one_by_one(pages, order, migratetype, left);
         }
         taken
     }
 
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        just_used: usize,
-    ) -> FrameCount {
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, just_used: usize) -> FrameCount {
         let batch = pages.pcp.batch.get();
         if wanted >= batch
-            && let Some(migratetype) = single_type(design, pages, just_used)
-            && drain_as_cluster(design, platform, pages, migratetype, batch)
+            && let Some(migratetype) = single_type(pages, just_used)
+            && drain_as_cluster(pages, migratetype, batch)
         {
-            note_one(&pages.own.single_type[migratetype.index()]);
-            note_one(&pages.own.clustered);
+            note_one(&pages.per_cpu.own.single_type[migratetype.index()]);
+            note_one(&pages.per_cpu.own.clustered);
             return FrameCount::new(u64::from(batch));
         }
         let mut types = [false; BlockType::COUNT];
-        let drained = drain_lists(design, platform, pages, wanted, just_used, |block| {
-            types[design.frames.state(block).block_type().index()] = true;
+        let drained = drain_lists(pages, wanted, just_used, |block| {
+            types[pages.design.frames.state(block).block_type().index()] = true;
         });
         if types.iter().filter(|&&drained| drained).count() == 1 {
-            let one = pages.own.single_type.iter().zip(types).find(|(_, drained)| *drained);
+            let one = pages.per_cpu.own.single_type.iter().zip(types).find(|(_, drained)| *drained);
             one.into_iter().for_each(|(counter, _)| note_one(counter));
         }
         drained
@@ -204,10 +196,12 @@ impl<P: Platform> Policy<P> for Clustered {
     }
 
     fn add_events(pages: &LocalPages<'_, P, Self>, events: &mut Events) {
-        for (sum, counter) in events.single_type_drains.iter_mut().zip(&pages.own.single_type) {
+        for (sum, counter) in
+            events.single_type_drains.iter_mut().zip(&pages.per_cpu.own.single_type)
+        {
             *sum += counter.get();
         }
-        events.clustered_drains += pages.own.clustered.get();
+        events.clustered_drains += pages.per_cpu.own.clustered.get();
     }
 }
 
@@ -219,17 +213,16 @@ fn note_one<C: SharedCell<u64>>(counter: &C) {
 /// moves them to a CPU's list, which is empty; returns how many. Under the zone lock, touches only
 /// the ends of each cluster.
 fn refill_by_clusters<P: Platform>(
-    design: &Skeleton<P, Clustered>,
-    platform: &P,
     pages: &LocalPages<'_, P, Clustered>,
     migratetype: MigrateType,
     wanted: u32,
 ) -> u32 {
+    let design = pages.design;
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
     // Off until the marks are written: a CPU that waits for them must not have interrupted this
     // refill. Before the lock is taken, so that what its release restores is not interrupts.
-    let irqs = IrqsOff::new(platform);
-    let guard = design.lock_zone_of(platform, pages);
+    let irqs = IrqsOff::new(pages.pcp.platform());
+    let guard = pages.lock_zone();
     if !Clustered::puts_off_merging(design, pages.zone) {
         return 0;
     }
@@ -271,11 +264,11 @@ fn refill_by_clusters<P: Platform>(
 /// The migratetype of the next batch of frames to drain, if they are single frames of one type, and
 /// the setting wants them as a cluster.
 fn single_type<P: Platform>(
-    design: &Skeleton<P, Clustered>,
     pages: &LocalPages<'_, P, Clustered>,
     just_used: usize,
 ) -> Option<MigrateType> {
     let migratetype = *MigrateType::ALL.get(just_used)?;
+    let LocalPages { design, pcp, .. } = pages;
     let wished = match design.own.single_type {
         SingleType::Off => false,
         SingleType::Movable => migratetype == MigrateType::Movable,
@@ -283,20 +276,19 @@ fn single_type<P: Platform>(
     };
     let others = || (0..MigrateType::COUNT).filter(|&list| list != just_used);
     // Lists of fixed size are drained in turn, tuned ones one after the other.
-    let alone = design.mode.drains_in_turn() && others().all(|of| pages.pcp.lists[of].is_empty())
+    let alone = design.mode.drains_in_turn() && others().all(|of| pcp.lists[of].is_empty())
         || !design.mode.drains_in_turn();
-    (wished && alone && pages.pcp.batch.get() > 1).then_some(migratetype)
+    (wished && alone && pcp.batch.get() > 1).then_some(migratetype)
 }
 
 /// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; returns whether it
 /// did.
 fn drain_as_cluster<P: Platform>(
-    design: &Skeleton<P, Clustered>,
-    platform: &P,
     pages: &LocalPages<'_, P, Clustered>,
     migratetype: MigrateType,
     wanted: u32,
 ) -> bool {
+    let design = pages.design;
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
     let list = pages.pcp.list(Order::ZERO, migratetype);
     let retypes = design.zone(pages.zone).retypes();
@@ -314,7 +306,7 @@ fn drain_as_cluster<P: Platform>(
             first = before;
         }
     }
-    let guard = design.lock_zone_of(platform, pages);
+    let guard = pages.lock_zone();
     let unchanged = design.zone(pages.zone).retypes() == retypes;
     if !unchanged || !Clustered::puts_off_merging(design, pages.zone) {
         return false;

@@ -29,7 +29,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
-        let frame = self.take_listed(&pages, order, migratetype)?;
+        let frame = pages.take_listed(order, migratetype)?;
         Some(self.frames.pfn_of(frame))
     }
 
@@ -138,61 +138,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Option<FrameIndex> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
-            && let Some(frame) = self.take_or_refill(context.platform, &pages, order, migratetype)
+            && let Some(frame) = pages.take_or_refill(order, migratetype)
         {
             return Some(frame);
         }
         self.alloc_directly(context, zone, order, migratetype)
-    }
-
-    /// Takes a block off a CPU's lists, refilling them first if they have none.
-    fn take_or_refill(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        self.take_listed(pages, order, migratetype).or_else(|| {
-            self.refill(platform, pages, order, migratetype);
-            self.take_listed(pages, order, migratetype)
-        })
-    }
-
-    /// Takes a block off a CPU's lists, if there is one.
-    #[inline(always)]
-    fn take_listed(
-        &self,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        let frame = Y::take(self, pages, order, migratetype)?;
-        self.frames.set_state(frame, FrameState::allocated(order, migratetype));
-        let pcp = &pages.pcp;
-        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
-        self.mode.note_alloc(pcp, 1);
-        Some(frame)
-    }
-
-    /// Moves blocks from the zone to the lists of a CPU that has none of this kind.
-    #[cold]
-    pub(super) fn refill(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) {
-        let LocalPages { pcp, events, zone, .. } = pages;
-        let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
-        let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
-        if taken == FrameCount::ZERO {
-            return;
-        }
-        pcp.count.set(pcp.count.get() + taken.get() as u32);
-        pcp.expire.set(super::drain::EXPIRE_TICKS);
-        self.books.note(platform, || events.note_refill(taken));
     }
 
     /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
@@ -224,5 +174,40 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
         Some(block)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
+    /// Takes a block off the lists, refilling them first if they have none.
+    fn take_or_refill(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
+        self.take_listed(order, migratetype).or_else(|| {
+            self.refill(order, migratetype);
+            self.take_listed(order, migratetype)
+        })
+    }
+
+    /// Takes a block off the lists, if there is one.
+    #[inline(always)]
+    fn take_listed(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
+        let LocalPages { design, pcp, .. } = self;
+        let frame = Y::take(self, order, migratetype)?;
+        design.frames.set_state(frame, FrameState::allocated(order, migratetype));
+        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        design.mode.note_alloc(pcp, 1);
+        Some(frame)
+    }
+
+    /// Moves blocks from the zone to the lists, which have none of this kind.
+    #[cold]
+    pub(super) fn refill(&self, order: Order, migratetype: MigrateType) {
+        let LocalPages { design, pcp, .. } = self;
+        let wanted = design.mode.refill(pcp, order, design.zone(self.zone).is_below_high());
+        let taken = Y::refill(self, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
+        }
+        pcp.count.set(pcp.count.get() + taken.get() as u32);
+        pcp.expire.set(super::drain::EXPIRE_TICKS);
+        design.books.note(pcp.platform(), || self.per_cpu.events.note_refill(taken));
     }
 }

@@ -103,7 +103,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.
     #[inline]
     fn put_claimed(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
-        let platform = context.platform;
         let (zone, of) = self.blocks.of_used(frame);
         if let Some(migratetype) = of.migratetype()
             && let Some(list) = Y::list(&self.mode, order, migratetype)
@@ -111,38 +110,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let (here, pin) = context.pin();
             let home = Y::home(self, here, frame);
             if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
-                let mark = Y::mark(self, &pages, frame, order, of);
+                let mark = Y::mark(&pages, frame, order, of);
                 self.frames.set_state(frame, mark);
                 pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-                if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
-                    self.drain_pages(platform, pages, excess, list);
+                if let Some(excess) = pages.note_pushed(order, 1) {
+                    pages.drain(excess, list);
                 }
                 return;
             }
         }
         self.free_directly(context, zone, &[frame], order);
-    }
-
-    /// Counts blocks that were put on a CPU's list; returns how many frames to drain if the lists
-    /// have become too long.
-    #[inline(always)]
-    pub(super) fn note_pushed(
-        &self,
-        platform: &P,
-        pages: &mut LocalPages<'_, P, Y>,
-        order: Order,
-        blocks: usize,
-    ) -> Option<u32> {
-        let LocalPages { pcp, events, zone, .. } = pages;
-        let frames = (blocks as u32) << order.get();
-        pcp.count.set(pcp.count.get() + frames);
-        let freed = FrameCount::new(u64::from(frames));
-        if self.books.counts_late() {
-            pcp.irqs_on();
-        }
-        self.books.note(platform, || events.note_free(freed));
-        let below_high = || self.zone(*zone).is_below_high();
-        self.mode.note_free(pcp, order, blocks, below_high)
     }
 
     /// Frees claimed blocks to their zone, bypassing the per-CPU lists.
@@ -178,5 +155,23 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         } else {
             guard.put(block, order, None)
         }
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
+    /// Notes blocks that were put on a list; returns how many frames to drain if the lists have
+    /// become too long.
+    #[inline(always)]
+    pub(super) fn note_pushed(&mut self, order: Order, blocks: usize) -> Option<u32> {
+        let LocalPages { design, per_cpu, zone, .. } = *self;
+        let pcp = &mut self.pcp;
+        let frames = (blocks as u32) << order.get();
+        pcp.count.set(pcp.count.get() + frames);
+        let freed = FrameCount::new(u64::from(frames));
+        if design.books.counts_late() {
+            pcp.irqs_on();
+        }
+        design.books.note(pcp.platform(), || per_cpu.events.note_free(freed));
+        design.mode.note_free(pcp, order, blocks, || design.zone(zone).is_below_high())
     }
 }

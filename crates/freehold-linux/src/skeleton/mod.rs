@@ -87,16 +87,6 @@ impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
         self.lock_zone_after(platform, self.books.enter_zone(platform), zone)
     }
 
-    /// Takes the lock of the zone that a CPU's locked pages are of.
-    #[inline]
-    pub(crate) fn lock_zone_of<'a>(
-        &'a self,
-        platform: &'a P,
-        pages: &LocalPages<'_, P, Y>,
-    ) -> Guard<'a, P, Y> {
-        self.lock_zone_after(platform, self.books.enter_zone_from_lists(platform), pages.zone)
-    }
-
     #[inline]
     fn lock_zone_after<'a>(
         &'a self,
@@ -156,9 +146,9 @@ impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
-        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        let pcp = pages.try_lock_pinned(pin, self.books)?;
-        Some(LocalPages { pcp, events, own, zone, cpu })
+        let per_cpu = self.per_cpu(cpu, zone);
+        let pcp = per_cpu.pages.try_lock_pinned(pin, self.books)?;
+        Some(LocalPages { design: self, pcp, per_cpu, zone, cpu })
     }
 
     /// Waits for the lock of any CPU's pages of a zone.
@@ -168,8 +158,9 @@ impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> LocalPages<'a, P, Y> {
-        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        LocalPages { pcp: pages.lock(platform, self.books), events, own, zone, cpu }
+        let per_cpu = self.per_cpu(cpu, zone);
+        let pcp = per_cpu.pages.lock(platform, self.books);
+        LocalPages { design: self, pcp, per_cpu, zone, cpu }
     }
 
     pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
@@ -179,11 +170,21 @@ impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
 
 /// One CPU's pages of one zone, locked, with what goes with them.
 pub struct LocalPages<'a, P: Platform, Y: Parts<P>> {
+    pub(crate) design: &'a Skeleton<P, Y>,
     pub(crate) pcp: PcpGuard<'a, P>,
-    events: &'a CpuEvents<P>,
-    pub(crate) own: &'a Y::PerCpu,
+    pub(crate) per_cpu: &'a PerCpu<P, Y>,
     pub(crate) zone: ZoneIndex,
     pub(crate) cpu: usize,
+}
+
+impl<'a, P: Platform, Y: Parts<P>> LocalPages<'a, P, Y> {
+    /// Takes the lock of their zone.
+    #[inline]
+    pub(crate) fn lock_zone(&self) -> Guard<'a, P, Y> {
+        let LocalPages { design, pcp, zone, .. } = self;
+        let section = design.books.enter_zone_from_lists(pcp.platform());
+        design.lock_zone_after(pcp.platform(), section, *zone)
+    }
 }
 
 impl<P: Platform, Y: Parts<P>> fmt::Debug for Skeleton<P, Y> {

@@ -31,18 +31,16 @@ pub trait Policy<P: Platform>: Parts<P> {
     /// Takes a block off a CPU's lists, if there is one.
     #[inline(always)]
     fn take(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        pages.pcp.list(order, migratetype).pop_front(&design.frames)
+        pages.pcp.list(order, migratetype).pop_front(&pages.design.frames)
     }
 
     /// Takes up to `count` blocks off a CPU's lists; returns how many there were.
     #[inline(always)]
     fn take_many(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
@@ -50,20 +48,18 @@ pub trait Policy<P: Platform>: Parts<P> {
         each: impl FnMut(FrameIndex),
     ) -> usize {
         let list = pages.pcp.list(order, migratetype);
-        list.pop_front_many(&design.frames, count, each)
+        list.pop_front_many(&pages.design.frames, count, each)
     }
 
     /// Moves about `wanted` blocks from the zone to the lists of a CPU that has none; returns how
     /// many frames.
     fn refill(
-        design: &Skeleton<P, Self>,
-        platform: &P,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
-        refill_one_by_one(design, platform, pages, order, migratetype, wanted)
+        refill_one_by_one(pages, order, migratetype, wanted)
     }
 
     /// The CPU whose lists a block goes to that is freed on CPU `here`.
@@ -75,7 +71,6 @@ pub trait Policy<P: Platform>: Parts<P> {
     /// The state of a free block on a CPU's list.
     #[inline(always)]
     fn mark(
-        _design: &Skeleton<P, Self>,
         _pages: &LocalPages<'_, P, Self>,
         _block: FrameIndex,
         order: Order,
@@ -85,18 +80,12 @@ pub trait Policy<P: Platform>: Parts<P> {
     }
 
     /// Prepares a CPU's lists for a drain in several steps.
-    fn begin_drain(_design: &Skeleton<P, Self>, _pages: &LocalPages<'_, P, Self>) {}
+    fn begin_drain(_pages: &LocalPages<'_, P, Self>) {}
 
     /// Returns about `wanted` frames from a CPU's lists to the zone; returns how many, at least
     /// one. The lists have at least `wanted`. `just_used` is the list that a block was put on last.
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        just_used: usize,
-    ) -> FrameCount {
-        drain_lists(design, platform, pages, wanted, just_used, |_| {})
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, just_used: usize) -> FrameCount {
+        drain_lists(pages, wanted, just_used, |_| {})
     }
 
     /// Whether frames freed to the zone now are left unmerged. The caller holds the zone lock.
@@ -139,8 +128,6 @@ pub trait Policy<P: Platform>: Parts<P> {
 /// may move, drops the zone lock and lets interrupts in, so that a large refill delays no CPU
 /// longer than a small one.
 pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    platform: &P,
     pages: &LocalPages<'_, P, Y>,
     order: Order,
     migratetype: MigrateType,
@@ -148,21 +135,22 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
 ) -> FrameCount {
     let mut taken = FrameCount::ZERO;
     let of = BlockType::of(migratetype);
-    let list = pages.pcp.list(order, migratetype);
-    let most = (design.mode.hold_frames_max(&pages.pcp) >> order.get()).max(1);
+    let LocalPages { design, pcp, .. } = pages;
+    let list = pcp.list(order, migratetype);
+    let most = (design.mode.hold_frames_max(pcp) >> order.get()).max(1);
     let mut left = wanted;
     while left > 0 {
         if left < wanted {
-            pages.pcp.let_irqs_in();
+            pcp.let_irqs_in();
         }
-        let guard = design.lock_zone_of(platform, pages);
+        let guard = pages.lock_zone();
         let (mut step, mut of_batch) = (Step::default(), FrameCount::ZERO);
         for _ in 0..left.min(most) {
             let Some(block) = guard.take(order, migratetype, &mut step) else {
                 left = 0;
                 break;
             };
-            design.frames.set_state(block, Y::mark(design, pages, block, order, of));
+            design.frames.set_state(block, Y::mark(pages, block, order, of));
             list.push(&design.frames, block, End::Back);
             of_batch += order.frames();
         }
@@ -177,18 +165,16 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
 /// `each` with every block before it is returned; returns how many frames left the lists, which
 /// have at least `wanted`. `just_used` is the list that a block was put on last.
 pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    platform: &P,
     pages: &LocalPages<'_, P, Y>,
     wanted: u32,
     just_used: usize,
     mut each: impl FnMut(FrameIndex),
 ) -> FrameCount {
     let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone_of(platform, pages);
-    for_each_victim(design, pages, wanted, just_used, |block, order| {
+    let guard = pages.lock_zone();
+    for_each_victim(pages, wanted, just_used, |block, order| {
         each(block);
-        available += design.put_in_zone(&guard, block, order, pages.zone);
+        available += pages.design.put_in_zone(&guard, block, order, pages.zone);
         drained += order.frames();
     });
     guard.add_free(available);
@@ -197,16 +183,16 @@ pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
 
 /// Takes at least `wanted` frames off a CPU's lists, oldest first. The lists have that many.
 pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
     pages: &LocalPages<'_, P, Y>,
     wanted: u32,
     just_used: usize,
     mut each: impl FnMut(FrameIndex, Order),
 ) {
+    let LocalPages { design, pcp, .. } = pages;
     let mut left = i64::from(wanted);
     let mut take_last = |list: usize| {
         let order = list_order(list);
-        let list = &pages.pcp.lists[list];
+        let list = &pcp.lists[list];
         let Some(block) = list.last() else { return 0 };
         list.remove(&design.frames, block);
         each(block, order);
@@ -230,7 +216,7 @@ pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
             let (mut list, mut burst) = (0, 0);
             while left > 0 {
                 let next = (1..=MigrateType::COUNT)
-                    .find(|step| !pages.pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
+                    .find(|step| !pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
                 let step = next.expect("the lists hold as many frames as the CPU counts");
                 burst += step as i64;
                 list = (list + step) % MigrateType::COUNT;

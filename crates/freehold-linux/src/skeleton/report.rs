@@ -77,7 +77,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
         let mut events = NumaEvents::default();
         for cpu in 0..context.topology.cpus() {
             let pages = self.lock_pcp(context.platform, cpu, zone);
-            let taken = pages.events.get(pages.pcp.count.get()).allocated;
+            let taken = pages.per_cpu.events.get(pages.pcp.count.get()).allocated;
             let is_near =
                 context.topology.node_of(CpuId::new(cpu as u32)) == self.zone(zone).node();
             self.stat_of(cpu, zone).numa.add_to(&mut events, taken, is_near);
@@ -117,7 +117,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
                 let pages = self.lock_pcp(context.platform, cpu, zone);
-                events.add(&pages.events.get(pages.pcp.count.get()));
+                events.add(&pages.per_cpu.events.get(pages.pcp.count.get()));
                 Y::add_events(&pages, &mut events);
             }
             events.add(&self.lock_zone(context.platform, zone).compaction().events());
