@@ -67,8 +67,8 @@ impl Bookkeeping {
         self == Bookkeeping { locking: Locking::Irq, counters: Counters::Relaxed }
     }
 
-    /// Calls `count`, which notes something; disables interrupts for it if exact counts need that and they are still
-    /// on. The caller holds the lock of a CPU's lists.
+    /// Notes what `count` counts; disables interrupts for it if exact counts need that and they
+    /// are still on. The caller holds the lock of a CPU's lists.
     #[inline(always)]
     pub(crate) fn note<P: Platform>(self, platform: &P, count: impl FnOnce()) {
         let exactly = Bookkeeping { locking: Locking::Local, counters: Counters::Exact };

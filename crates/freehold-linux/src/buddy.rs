@@ -166,9 +166,9 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         mergeable.then_some((buddy, theirs))
     }
 
-    /// Puts a block on its list, merging it with its buddy while that is free. `end` overrides the end of the
-    /// list that it goes to: memory that is added goes to the back. All pageblocks of the result
-    /// get the type of the block's first one.
+    /// Puts a block on its list, merging it with its buddy while that is free. `end` overrides the
+    /// end of the list that it goes to: memory that is added goes to the back. All pageblocks of
+    /// the result get the type of the block's first one.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
     pub(crate) fn put(&self, block: FrameIndex, order: Order, end: Option<End>) {

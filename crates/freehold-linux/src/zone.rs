@@ -216,8 +216,9 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         self.note_retype();
     }
 
-    /// Puts a block on the lists, merging it; returns the frames by which the level rises, which the caller
-    /// accounts with [`ZoneGuard::add_free`]. Those of an isolated pageblock are accounted here.
+    /// Puts a block on the lists, merging it; returns the frames by which the level rises, which
+    /// the caller accounts with [`ZoneGuard::add_free`]. Those of an isolated pageblock are
+    /// accounted here.
     pub(crate) fn put(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
         if order > Order::PAGEBLOCK && self.buddy.tables.blocks.has_isolated(block, order) {
             // Isolated pageblocks go to other lists than the rest, and each by itself: they may be

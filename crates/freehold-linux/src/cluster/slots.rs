@@ -1,5 +1,5 @@
-//! Which slots are in use: a bit for each, of all zones. A zone has as many as it may have clusters,
-//! in whole words of bits, and looks for an unused one from where the first may be.
+//! Which slots of clusters are in use: a bit for each. The slots of all zones are one table, of
+//! which a zone has some whole words. It looks for an unused slot from where the first may be.
 
 use freehold::memmap::region::Table;
 use freehold::platform::{Platform, SharedCell};

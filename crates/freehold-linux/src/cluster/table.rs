@@ -22,9 +22,9 @@
 //!         b   a  a  a  a    c  c           a: tail 0, 4    b: tail 8, 1    c: tail 12, 2
 //! ```
 //!
-//! Frame 14 is put at the front: b has two frames, and still the tail 8. Frame 0 is taken off: a has
-//! three, and the tail 2. A refill that wants four frames cuts off b and a: from 14 it finds the
-//! tail 8, behind that 6, and from there the tail 2. These are five frames; 4 was not touched.
+//! Frame 14 is put at the front: b has two frames, and still the tail 8. Frame 0 is taken off: a
+//! has three, and the tail 2. A refill that wants four frames cuts off b and a: from 14 it finds
+//! the tail 8, behind that 6, and from there the tail 2. These are five frames; 4 was not touched.
 
 use super::slots::{ClusterIndex, WORD_BITS, ZoneSlots, slots_for};
 use super::walks::Walks;
@@ -182,7 +182,7 @@ impl<'a, P: Platform> ZoneClusters<'a, P> {
         (FrameIndex(tail.get()), len.get())
     }
 
-    /// Starts a cluster of `len` neighbours on a list, up to `tail`. `None` if all slots are in use.
+    /// Starts a cluster of `len` neighbours on a list, up to `tail`; `None` if all slots are used.
     pub(super) fn start(&self, tail: FrameIndex, len: u32) -> Option<ClusterIndex> {
         let cluster = self.zone.slots.take(&self.table.used)?;
         let slot = self.table.slot(cluster);

@@ -139,7 +139,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.unlock_and_note(context, zone, guard, |events| events.note_direct_free(frames));
     }
 
-    /// Puts a block on the lists of its zone as the design does it; returns by how many frames the level rises.
+    /// Puts a block on the lists of its zone as the design does it; returns by how many frames the
+    /// level rises.
     pub(crate) fn put_in_zone(
         &self,
         guard: &Guard<'_, P, Y>,

@@ -1,6 +1,6 @@
 //! The skeleton of the designs after the kernel's: zones with one lock each, and per-CPU lists in
-//! front of them. [`Parts`] are what a design has beside the data here, and a
-//! [`Policy`] is what it does in another way.
+//! front of them. [`Parts`] is what a design has beside the data here, and [`Policy`] is what it
+//! does in another way.
 //!
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Deviations: `docs/designs.md`.
 
