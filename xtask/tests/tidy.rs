@@ -31,7 +31,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/freehold-host/src/mapping/mod.rs",
     "crates/freehold-host/src/pages.rs",
     "crates/freehold-host/src/rseq.rs",
-    "crates/freehold-linux/src/skeleton/mod.rs",
+    "crates/freehold-linux/src/skeleton/layout.rs",
     "crates/freehold-lab/src/peers/held.rs",
     "crates/freehold-lab/src/peers/kernel.rs",
     "crates/freehold-lab/src/peers/malloc.rs",

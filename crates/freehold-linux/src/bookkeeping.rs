@@ -67,10 +67,10 @@ impl Bookkeeping {
         self == Bookkeeping { locking: Locking::Irq, counters: Counters::Relaxed }
     }
 
-    /// Counts something; disables interrupts for it if exact counts need that and they are still
-    /// on. The caller holds the lock of a CPU's lists.
+    /// Notes what `count` counts; disables interrupts for it if exact counts need that and they
+    /// are still on. The caller holds the lock of a CPU's lists.
     #[inline(always)]
-    pub(crate) fn count<P: Platform>(self, platform: &P, count: impl FnOnce()) {
+    pub(crate) fn note<P: Platform>(self, platform: &P, count: impl FnOnce()) {
         let exactly = Bookkeeping { locking: Locking::Local, counters: Counters::Exact };
         if self == exactly {
             let _irqs = IrqsOff::new(platform);

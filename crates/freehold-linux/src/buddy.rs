@@ -14,6 +14,7 @@ use freehold::platform::{Platform, Word};
 use freehold::units::{FrameCount, MigrateType, ORDERS, Order};
 
 mod isolation;
+
 /// The free blocks of one order.
 struct FreeArea<P: Platform> {
     lists: [ListHead<P::Cell<u32>>; BlockType::COUNT],
@@ -55,8 +56,8 @@ impl<P: Platform> FreeLists<P> {
         order.to(Order::BUDDY_MAX).any(|order| self.blocks(order) != 0)
     }
 
-    /// Counts a change in the number of free blocks.
-    pub(crate) fn count(&self, order: Order, of: BlockType, change: i64) {
+    /// Notes a change in the number of free blocks.
+    pub(crate) fn note(&self, order: Order, of: BlockType, change: i64) {
         if of == BlockType::Isolated {
             return;
         }
@@ -122,7 +123,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     ) {
         self.tables.frames.set_state(block, state);
         self.lists.list(order, of).push(self.tables.frames, block, end);
-        self.lists.count(order, of, 1);
+        self.lists.note(order, of, 1);
         self.beside.inserted(&self.tables, block, order, end);
     }
 
@@ -131,7 +132,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         self.beside.removing(&self.tables, block, order);
         self.lists.list(order, of).remove(self.tables.frames, block);
         self.tables.frames.set_state(block, FrameState::TAIL);
-        self.lists.count(order, of, -1);
+        self.lists.note(order, of, -1);
     }
 
     /// Takes a free block off whatever list it is on and leaves its head unmarked; returns its
@@ -165,12 +166,12 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         mergeable.then_some((buddy, theirs))
     }
 
-    /// Frees a block, merging it with its buddy while that is free. `end` overrides the end of the
-    /// list that it goes to: memory that is added goes to the back. All pageblocks of the result
-    /// get the type of the block's first one.
+    /// Puts a block on its list, merging it with its buddy while that is free. `end` overrides the
+    /// end of the list that it goes to: memory that is added goes to the back. All pageblocks of
+    /// the result get the type of the block's first one.
     ///
     /// Cost: up to ten merges, each of which reads one record and unlinks it from its list.
-    pub(crate) fn free(&self, block: FrameIndex, order: Order, end: Option<End>) {
+    pub(crate) fn put(&self, block: FrameIndex, order: Order, end: Option<End>) {
         let Tables { frames, blocks } = self.tables;
         let of = blocks.block_type(block);
         if order == Order::ZERO {
@@ -215,9 +216,9 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         if self.free_buddy(larger, order.up(), of).is_some() { End::Back } else { End::Front }
     }
 
-    /// Frees one frame to the front of its list without checking its buddy, and marks it as
+    /// Puts one frame at the front of its list without checking its buddy, and marks it as
     /// unmerged.
-    pub(crate) fn free_unmerged(&self, frame: FrameIndex) {
+    pub(crate) fn put_unmerged(&self, frame: FrameIndex) {
         let of = self.tables.blocks.block_type(frame);
         self.tables.blocks.note_unmerged(frame);
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
@@ -232,7 +233,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
             && self.free_buddy(frame, Order::ZERO, state.block_type()).is_some();
         if due {
             self.remove(frame, Order::ZERO, state.block_type());
-            self.free(frame, Order::ZERO, None);
+            self.put(frame, Order::ZERO, None);
         }
         due
     }
@@ -253,21 +254,15 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         None
     }
 
-    /// Takes one free block of order `from` off its list and returns all but its first `order` to
-    /// the lists of its type.
+    /// Takes one free block of order `from` off its list and puts all but its first `order` on the
+    /// lists of its type.
     pub(crate) fn take(&self, block: FrameIndex, from: Order, order: Order, of: BlockType) {
         self.remove(block, from, of);
-        self.give_back_rest(block, from, order, of);
+        self.put_rest(block, from, order, of);
     }
 
-    /// Returns all but the first `order` of a block of order `from` to the lists of a type.
-    pub(crate) fn give_back_rest(
-        &self,
-        block: FrameIndex,
-        from: Order,
-        order: Order,
-        of: BlockType,
-    ) {
+    /// Puts all but the first `order` of a block of order `from` on the lists of a type.
+    pub(crate) fn put_rest(&self, block: FrameIndex, from: Order, order: Order, of: BlockType) {
         for half in (order.get()..from.get()).rev().map(Order::new) {
             self.insert(block.after(half), half, of, End::Front);
         }
@@ -295,7 +290,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
 
     /// Moves the free blocks within a pageblock to the lists of another type, and retypes the
     /// pageblock.
-    pub(crate) fn convert_pageblock(&self, block: FrameIndex, to: MigrateType) {
+    pub(crate) fn retype_pageblock(&self, block: FrameIndex, to: MigrateType) {
         let head = block.head(Order::PAGEBLOCK);
         self.beside.retyped(&self.tables, head);
         self.move_free(head, BlockType::of(to), End::Back);
@@ -364,7 +359,7 @@ mod tests {
         bench.lock().sub_free(all.frames());
         assert_eq!(taken, Some(first));
         assert!(bench.lock().isolate(first) && bench.lock().isolate(second));
-        assert_eq!(bench.lock().give(first, all, None), FrameCount::ZERO);
+        assert_eq!(bench.lock().put(first, all, None), FrameCount::ZERO);
         bench.lock().release(first);
         assert!(bench.lock().isolate(first));
         bench.lock().release(second);
@@ -398,7 +393,7 @@ mod tests {
         {
             let guard = bench.lock();
             for frame in [0, 1, 3].map(FrameIndex) {
-                guard.add_free(guard.give_unmerged(frame));
+                guard.add_free(guard.put_unmerged(frame));
             }
             // Its buddy is in use, so nothing happens.
             guard.buddy.merge_late(FrameIndex(3));

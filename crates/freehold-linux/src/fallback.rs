@@ -15,7 +15,7 @@ use freehold::zone::fallback::FALLBACKS;
 /// The step of the search that found the last block. A refill that takes many blocks resumes there,
 /// since the earlier steps have run dry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum Step {
     /// A free block of the type itself, perhaps after claiming a pageblock for it.
     #[default]
     Normal,
@@ -37,10 +37,10 @@ pub(crate) fn take<P: Platform, B: Beside<P>>(
     buddy: &Buddy<'_, P, B>,
     order: Order,
     migratetype: MigrateType,
-    mode: &mut Mode,
+    step: &mut Step,
     fallbacks: &mut Fallbacks,
 ) -> Option<FrameIndex> {
-    if *mode == Mode::Normal {
+    if *step == Step::Normal {
         if let Some(block) = buddy.take_smallest(order, migratetype) {
             return Some(block);
         }
@@ -51,7 +51,7 @@ pub(crate) fn take<P: Platform, B: Beside<P>>(
     }
     let block = steal(buddy, order, migratetype)?;
     fallbacks.steals += 1;
-    *mode = Mode::Steal;
+    *step = Step::Steal;
     Some(block)
 }
 
@@ -71,7 +71,7 @@ fn claim<P: Platform, B: Beside<P>>(
             return Some(block);
         }
         if is_mostly_alike(buddy, block, migratetype, of) {
-            buddy.convert_pageblock(block, migratetype);
+            buddy.retype_pageblock(block, migratetype);
             return buddy.take_smallest(order, migratetype);
         }
     }
@@ -90,7 +90,7 @@ pub(crate) fn claim_whole<P: Platform, B: Beside<P>>(
 ) {
     buddy.take(block, from, from, of);
     buddy.tables.blocks.set_migratetype(block, from, migratetype);
-    buddy.give_back_rest(block, from, order, BlockType::of(migratetype));
+    buddy.put_rest(block, from, order, BlockType::of(migratetype));
 }
 
 /// Takes one chunk, the smallest that suffices; the rest of it keeps its type.

@@ -15,12 +15,9 @@
 
 use core::fmt;
 
-use super::skeleton::{OwnSettings, Policy, Skeleton, ZonedSettings};
-use freehold::Error;
-use freehold::config::Config;
+use super::skeleton::{OwnSettings, Parts, Policy, Skeleton, meaning, word};
 use freehold::designs::{Setting, SettingError};
 use freehold::memmap::index::ZoneIndex;
-use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::platform::Platform;
 
 /// The design that defers merging.
@@ -41,6 +38,9 @@ pub(super) const COMPACT_HISTORY: Setting = Setting {
     meaning: "merge at once while compaction of the zone is being deferred",
 };
 
+/// The names of both values.
+const SWITCH: [(&str, bool); 2] = [("off", false), ("on", true)];
+
 impl Lazily {
     /// Whether merging is deferred now. The caller holds the zone lock.
     pub(super) fn now<P: Platform, Y: Policy<P>>(
@@ -56,50 +56,29 @@ impl OwnSettings for Lazily {
     const TABLE: &'static [Setting] = &[COMPACT_HISTORY];
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        match (name, value) {
-            ("compact-history", "off") => self.compact_history = false,
-            ("compact-history", "on") => self.compact_history = true,
-            ("compact-history", _) => return Err(SettingError::BadValue),
+        match name {
+            "compact-history" => self.compact_history = meaning(&SWITCH, value)?,
             _ => return Err(SettingError::UnknownName),
         }
         Ok(())
     }
 
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
-        each("compact-history", &if self.compact_history { "on" } else { "off" });
+        each("compact-history", &word(&SWITCH, self.compact_history));
     }
 }
 
-impl<P: Platform> Policy<P> for Lazily {
+impl<P: Platform> Parts<P> for Lazily {
     const NAME: &'static str = "lazy-merge";
-    const MERGES_LATE: bool = true;
-    type Own = Lazily;
-    type Plan = ();
+    type Settings = Lazily;
+    type Tables = ();
     type PerCpu = ();
-    type Beside<'a> = ();
+}
 
-    fn plan(
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<Lazily>,
-        _layout: &mut LayoutBuilder,
-    ) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn carve(
-        _plan: &(),
-        _config: &Config<'_>,
-        settings: &ZonedSettings<Lazily>,
-        _carver: &mut Carver,
-    ) -> Self {
-        settings.own
-    }
-
-    fn per_cpu() {}
-
-    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
+impl<P: Platform> Policy<P> for Lazily {
+    const MERGES_LATE: bool = true;
 
     fn puts_off_merging(design: &Skeleton<P, Self>, zone: ZoneIndex) -> bool {
-        design.policy.now(design, zone)
+        design.own.now(design, zone)
     }
 }

@@ -12,16 +12,12 @@
 //! * A CPU recognises its own blocks by its number in their state, so it never touches a list that
 //!   it has not locked.
 
-use super::pcp::list_index;
-use super::skeleton::{LocalPages, NoneOfItsOwn, Policy, Skeleton, ZonedSettings, for_each_victim};
+use super::skeleton::{LocalPages, NoneOfItsOwn, Parts, Policy, Skeleton, for_each_victim};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use freehold::Error;
-use freehold::config::Config;
 use freehold::geometry::CPUS_MAX;
-use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{End, ListHead};
-use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, Order};
 
@@ -49,40 +45,23 @@ const fn keeper(cpu: usize) -> u16 {
     cpu as u16 + 1
 }
 
-impl<P: Platform> Policy<P> for Ahead {
-    const NAME: &'static str = "merge-ahead";
-    type Own = NoneOfItsOwn;
-    type Plan = ();
-    type PerCpu = Staging<P>;
-    type Beside<'a> = ();
-
-    fn plan(
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        _layout: &mut LayoutBuilder,
-    ) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn carve(
-        _plan: &(),
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        _carver: &mut Carver,
-    ) -> Self {
-        Ahead
-    }
-
-    fn per_cpu() -> Staging<P> {
+impl<P: Platform> Default for Staging<P> {
+    fn default() -> Self {
         let lists = || core::array::from_fn(|_| ListHead::new());
         Staging { hopeful: lists(), ready: lists() }
     }
+}
 
-    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
+impl<P: Platform> Parts<P> for Ahead {
+    const NAME: &'static str = "merge-ahead";
+    type Settings = NoneOfItsOwn;
+    type Tables = ();
+    type PerCpu = Staging<P>;
+}
 
+impl<P: Platform> Policy<P> for Ahead {
     #[inline(always)]
     fn mark(
-        _design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         _block: FrameIndex,
         order: Order,
@@ -91,30 +70,25 @@ impl<P: Platform> Policy<P> for Ahead {
         FrameState::head(Tag::Pcp, order, of).kept_by(keeper(pages.cpu))
     }
 
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        just_used: usize,
-    ) -> FrameCount {
-        let Staging { hopeful, ready } = pages.own;
-        for_each_victim(design, pages, wanted, just_used, |block, order| {
-            let of = design.frames.state(block).block_type();
-            stage(design, pages, block, order, of);
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, just_used: usize) -> FrameCount {
+        let frames = &pages.design.frames;
+        let Staging { hopeful, ready } = &pages.per_cpu.own;
+        for_each_victim(pages, wanted, just_used, |block, order| {
+            let of = frames.state(block).block_type();
+            stage(pages, block, order, of);
         });
         for order in Order::ZERO.to(Order::PAGEBLOCK) {
-            while let Some(block) = hopeful[order.index()].pop_front(&design.frames) {
-                if !merge(design, pages, block, order) {
-                    ready[order.index()].push(&design.frames, block, End::Back);
+            while let Some(block) = hopeful[order.index()].pop_front(frames) {
+                if !merge(pages, block, order) {
+                    ready[order.index()].push(frames, block, End::Back);
                 }
             }
         }
         let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-        let guard = design.lock_zone_of(platform, pages);
+        let guard = pages.lock_zone();
         for order in Order::ZERO.to(Order::PAGEBLOCK) {
-            while let Some(block) = ready[order.index()].pop_front(&design.frames) {
-                available += design.give(&guard, block, order, pages.zone);
+            while let Some(block) = ready[order.index()].pop_front(frames) {
+                available += pages.design.put_in_zone(&guard, block, order, pages.zone);
                 drained += order.frames();
             }
         }
@@ -125,45 +99,41 @@ impl<P: Platform> Policy<P> for Ahead {
 
 /// Puts a block that is on no list among those that may find their buddy.
 fn stage<P: Platform>(
-    design: &Skeleton<P, Ahead>,
     pages: &LocalPages<'_, P, Ahead>,
     block: FrameIndex,
     order: Order,
     of: BlockType,
 ) {
     let state = FrameState::head(Tag::Claimed, order, of).kept_by(keeper(pages.cpu));
-    design.frames.set_state(block, state);
-    pages.own.hopeful[order.index()].push(&design.frames, block, End::Back);
+    let frames = &pages.design.frames;
+    frames.set_state(block, state);
+    pages.per_cpu.own.hopeful[order.index()].push(frames, block, End::Back);
 }
 
 /// Merges a block with its buddy, if this CPU keeps that too; returns whether it did.
-fn merge<P: Platform>(
-    design: &Skeleton<P, Ahead>,
-    pages: &LocalPages<'_, P, Ahead>,
-    block: FrameIndex,
-    order: Order,
-) -> bool {
+fn merge<P: Platform>(pages: &LocalPages<'_, P, Ahead>, block: FrameIndex, order: Order) -> bool {
     if order == Order::PAGEBLOCK {
         return false;
     }
     let buddy = block.buddy(order);
-    let state = design.frames.state(buddy);
+    let frames = &pages.design.frames;
+    let state = frames.state(buddy);
     // Only this CPU writes its own number, under the lock that is held, and a block that carries it
     // leaves these lists only under that lock. So what is read here is exact.
     let list = if state.is_kept(Tag::Claimed, order, keeper(pages.cpu)) {
-        &pages.own.hopeful[order.index()]
+        &pages.per_cpu.own.hopeful[order.index()]
     } else if state.is_kept(Tag::Pcp, order, keeper(pages.cpu))
         && let Some(migratetype) = state.block_type().migratetype()
     {
-        &pages.pcp.lists[list_index(order, migratetype)]
+        pages.pcp.list(order, migratetype)
     } else {
         return false;
     };
-    list.remove(&design.frames, buddy);
+    list.remove(frames, buddy);
     let of = state.block_type();
-    design.frames.set_state(block, FrameState::TAIL);
-    design.frames.set_state(buddy, FrameState::TAIL);
-    stage(design, pages, block.head(order.up()), order.up(), of);
+    frames.set_state(block, FrameState::TAIL);
+    frames.set_state(buddy, FrameState::TAIL);
+    stage(pages, block.head(order.up()), order.up(), of);
     true
 }
 
@@ -223,7 +193,7 @@ mod tests {
         {
             let pages = bench.pages(0);
             let block = FrameIndex(0);
-            assert!(!merge(&bench.design, &pages, block, Order::PAGEBLOCK));
+            assert!(!merge(&pages, block, Order::PAGEBLOCK));
         }
         // The first pageblock's frames are the oldest; the last of them takes nothing along.
         assert_eq!(bench.drain(0, 512, 0), 512);

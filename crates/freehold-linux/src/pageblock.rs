@@ -262,7 +262,7 @@ impl<P: Platform> BlockTable<P> {
             && let Some(unmerged) = &self.unmerged
         {
             let change = if new & UNMERGED != 0 { 1 } else { -1 };
-            unmerged.count(ZoneIndex((old >> 16) as u16), frame, change);
+            unmerged.note(ZoneIndex((old >> 16) as u16), frame, change);
         }
     }
 
@@ -354,7 +354,7 @@ impl<P: Platform> BlockTable<P> {
     pub(crate) fn owner(&self, frame: FrameIndex) -> Option<usize> {
         // Relaxed: a hint, re-checked under the lock of the owner's lists. A caller that holds a
         // frame of the block and that lock reads the owner exactly, see
-        // `designs/linux/block_owner`.
+        // `block_owner`.
         (self.record(frame).owner.load(Relaxed) as usize).checked_sub(1)
     }
 

@@ -67,6 +67,12 @@ impl<P: Platform> PerCpuPages<P> {
         }
     }
 
+    /// The list for blocks of this order, at most a pageblock's, and type.
+    #[inline(always)]
+    pub(crate) fn list(&self, order: Order, of: MigrateType) -> &ListHead<P::LocalCell<u32>> {
+        &self.lists[list_index(order, of)]
+    }
+
     /// Waits for the lock: for drains and reports, from any CPU. Interrupts stay on while waiting.
     pub(crate) fn lock<'a>(&'a self, platform: &'a P, books: Bookkeeping) -> PcpGuard<'a, P> {
         let (_, pin) = Pin::new(platform);
@@ -114,29 +120,34 @@ pub(crate) struct PcpGuard<'a, P: Platform> {
     pin: Pin<'a, P>,
 }
 
-impl<P: Platform> PcpGuard<'_, P> {
+impl<'a, P: Platform> PcpGuard<'a, P> {
+    #[inline(always)]
+    pub(crate) fn platform(&self) -> &'a P {
+        self.pin.platform()
+    }
+
     /// Enables interrupts again, if they were disabled together with the lock, which stays held. An
     /// interrupt handler that needs these lists meanwhile finds them locked and bypasses them.
     #[inline]
     pub(crate) fn irqs_on(&mut self) {
         if let Some(irq) = self.irq.take() {
-            self.pin.platform().irq_restore(irq);
+            self.platform().irq_restore(irq);
         }
     }
 
     /// Ends what [`PcpGuard::irqs_on`] began, if it did anything.
     pub(crate) fn irqs_as_before(&mut self, books: Bookkeeping) {
         if self.irq.is_none() {
-            self.irq = books.enter_lists(self.pin.platform());
+            self.irq = books.enter_lists(self.platform());
         }
     }
 
     /// Lets pending interrupts in, if interrupts are off together with the lock.
     pub(crate) fn let_irqs_in(&self) {
         if let Some(irq) = self.irq {
-            self.pin.platform().irq_restore(irq);
+            self.platform().irq_restore(irq);
             // The same state again: interrupts may now be as they were, whatever that was.
-            let _ = self.pin.platform().irq_save();
+            let _ = self.platform().irq_save();
         }
     }
 }
@@ -154,7 +165,7 @@ impl<P: Platform> Drop for PcpGuard<'_, P> {
     fn drop(&mut self) {
         self.pcp.lock.unlock();
         if let Some(irq) = self.irq {
-            self.pin.platform().irq_restore(irq);
+            self.platform().irq_restore(irq);
         }
     }
 }

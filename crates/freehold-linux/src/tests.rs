@@ -6,12 +6,10 @@ use core::mem::MaybeUninit;
 use std::vec;
 use std::vec::Vec;
 
-use super::pcp::list_index;
-use super::skeleton::{LocalPages, Policy, Skeleton, ZonedSettings};
+use super::skeleton::{Guard, LocalPages, Policy, Skeleton, ZonedSettings};
 use crate::Pcp;
 use crate::pageblock::BlockType;
 use crate::testing::{TestPlatform, run_on};
-use crate::zone::ZoneGuard;
 use freehold::config::{Config, MemoryRange};
 use freehold::designs::traits::{Alloc, Free, Inspect, Upkeep};
 use freehold::designs::{Context, Design};
@@ -22,8 +20,6 @@ use freehold::request::Request;
 use freehold::stat::Events;
 use freehold::topology::{Topology, TopologyPlan};
 use freehold::units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn};
-
-type Guard<'a, Y> = ZoneGuard<'a, TestPlatform, <Y as Policy<TestPlatform>>::Beside<'a>>;
 
 /// The only zone.
 pub(crate) const ZONE: ZoneIndex = ZoneIndex(0);
@@ -49,7 +45,7 @@ pub(crate) fn fixed<O>(own: O, batch: u32, high: u32) -> ZonedSettings<O> {
 }
 
 impl<Y: Policy<TestPlatform>> Workbench<Y> {
-    pub(crate) fn new(frames: u64, settings: &ZonedSettings<Y::Own>) -> Self {
+    pub(crate) fn new(frames: u64, settings: &ZonedSettings<Y::Settings>) -> Self {
         run_on(0);
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
         let cpus = [NodeId::new(0); 2];
@@ -78,7 +74,7 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
     }
 
     /// The zone, locked.
-    pub(crate) fn lock(&self) -> Guard<'_, Y> {
+    pub(crate) fn lock(&self) -> Guard<'_, TestPlatform, Y> {
         self.design.lock_zone(&TestPlatform, ZONE)
     }
 
@@ -103,8 +99,8 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
     /// Lets the policy take so many frames off a CPU's lists; returns how many it took.
     pub(crate) fn drain(&self, cpu: usize, wanted: u32, just_used: usize) -> u64 {
         let pages = self.pages(cpu);
-        Y::begin_drain(&self.design, &pages);
-        let drained = Y::drain(&self.design, &TestPlatform, &pages, wanted, just_used).get();
+        Y::begin_drain(&pages);
+        let drained = Y::drain(&pages, wanted, just_used).get();
         pages.pcp.count.set(pages.pcp.count.get() - drained as u32);
         drained
     }
@@ -116,9 +112,9 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
 
     /// The movable blocks of an order on a CPU's lists, from the front.
     pub(crate) fn listed(&self, cpu: usize, order: u8) -> Vec<u32> {
-        let index = list_index(Order::new(order), MigrateType::Movable);
         let pages = self.pages(cpu);
-        pages.pcp.lists[index].iter(&self.design.frames).map(|block| block.0).collect()
+        let list = pages.pcp.list(Order::new(order), MigrateType::Movable);
+        list.iter(&self.design.frames).map(|block| block.0).collect()
     }
 
     /// The free blocks of an order and type in the zone, from the front.

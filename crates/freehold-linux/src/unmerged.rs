@@ -74,9 +74,9 @@ impl<P: Platform> Unmerged<P> {
         self.groups.get(zone.index() * self.groups_each + group as usize)
     }
 
-    /// Counts that the pageblock of `frame` has become unmerged (1), or merged (-1). The caller
+    /// Notes that the pageblock of `frame` has become unmerged (1), or merged (-1). The caller
     /// holds the zone lock.
-    pub(crate) fn count(&self, zone: ZoneIndex, frame: FrameIndex, change: i32) {
+    pub(crate) fn note(&self, zone: ZoneIndex, frame: FrameIndex, change: i32) {
         let group = self.group(zone, group_of(frame));
         group.store(group.load(Relaxed).wrapping_add_signed(change), Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::fallback::{self, Fallbacks, Mode};
+use super::fallback::{self, Fallbacks, Step};
 use crate::buddy::{Beside, Buddy, FreeLists, Tables};
 use crate::pageblock::{BlockType, pageblocks};
 use freehold::compact::state::CompactionState;
@@ -199,39 +199,40 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         &self,
         order: Order,
         migratetype: MigrateType,
-        mode: &mut Mode,
+        step: &mut Step,
     ) -> Option<FrameIndex> {
         let mut fallbacks = Fallbacks::default();
-        let block = fallback::take(&self.buddy, order, migratetype, mode, &mut fallbacks)?;
+        let block = fallback::take(&self.buddy, order, migratetype, step, &mut fallbacks)?;
         if fallbacks != Fallbacks::default() {
-            self.note(fallbacks);
+            self.note_fallbacks(fallbacks);
         }
         Some(block)
     }
 
-    fn note(&self, fallbacks: Fallbacks) {
+    fn note_fallbacks(&self, fallbacks: Fallbacks) {
         let Locked { claims, steals, .. } = &self.zone.locked;
         claims.set(claims.get() + fallbacks.claims);
         steals.set(steals.get() + fallbacks.steals);
         self.note_retype();
     }
 
-    /// Frees a block, merging it; returns the frames by which the level rises, which the caller
-    /// accounts with [`ZoneGuard::add_free`]. Those of an isolated pageblock are accounted here.
-    pub(crate) fn give(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
+    /// Puts a block on the lists, merging it; returns the frames by which the level rises, which
+    /// the caller accounts with [`ZoneGuard::add_free`]. Those of an isolated pageblock are
+    /// accounted here.
+    pub(crate) fn put(&self, block: FrameIndex, order: Order, end: Option<End>) -> FrameCount {
         if order > Order::PAGEBLOCK && self.buddy.tables.blocks.has_isolated(block, order) {
             // Isolated pageblocks go to other lists than the rest, and each by itself: they may be
             // released one after the other.
             let parts = pageblocks(block, order);
-            return parts.map(|part| self.give(part, Order::PAGEBLOCK, end)).sum();
+            return parts.map(|part| self.put(part, Order::PAGEBLOCK, end)).sum();
         }
-        self.buddy.free(block, order, end);
+        self.buddy.put(block, order, end);
         self.available(block, order)
     }
 
-    /// Frees a frame without merging it; otherwise as [`ZoneGuard::give`].
-    pub(crate) fn give_unmerged(&self, frame: FrameIndex) -> FrameCount {
-        self.buddy.free_unmerged(frame);
+    /// Puts a frame on a list without merging it; otherwise as [`ZoneGuard::put`].
+    pub(crate) fn put_unmerged(&self, frame: FrameIndex) -> FrameCount {
+        self.buddy.put_unmerged(frame);
         self.available(frame, Order::ZERO)
     }
 
@@ -305,7 +306,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
 
     /// Drops the lock. Lets interrupts in only after `count` has counted what was done under it.
     #[inline]
-    pub(crate) fn unlock_and_count(mut self, count: impl FnOnce()) {
+    pub(crate) fn unlock_and_note(mut self, count: impl FnOnce()) {
         let _section = core::mem::replace(&mut self.section, Section::Inner);
         drop(self);
         count();
@@ -330,7 +331,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
             self.buddy.take(block, from, order, of);
         } else if from >= Order::PAGEBLOCK && of != BlockType::Isolated {
             fallback::claim_whole(&self.buddy, block, from, order, of, migratetype);
-            self.note(Fallbacks { claims: 1, steals: 0 });
+            self.note_fallbacks(Fallbacks { claims: 1, steals: 0 });
         } else {
             return false;
         }

@@ -4,11 +4,7 @@
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. All of it is the skeleton's own.
 //! Deviations: `docs/designs.md`.
 
-use super::skeleton::{NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
-use freehold::Error;
-use freehold::config::Config;
-use freehold::memmap::index::ZoneIndex;
-use freehold::memmap::region::{Carver, LayoutBuilder};
+use super::skeleton::{NoneOfItsOwn, Parts, Policy, Skeleton, ZonedSettings};
 use freehold::platform::Platform;
 
 /// The baseline design.
@@ -21,31 +17,11 @@ pub type ZoneLockSettings = ZonedSettings<NoneOfItsOwn>;
 #[derive(Debug)]
 pub struct Baseline;
 
-impl<P: Platform> Policy<P> for Baseline {
+impl<P: Platform> Parts<P> for Baseline {
     const NAME: &'static str = "zone-lock";
-    type Own = NoneOfItsOwn;
-    type Plan = ();
+    type Settings = NoneOfItsOwn;
+    type Tables = ();
     type PerCpu = ();
-    type Beside<'a> = ();
-
-    fn plan(
-        _config: &Config<'_>,
-        _settings: &ZoneLockSettings,
-        _layout: &mut LayoutBuilder,
-    ) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn carve(
-        _plan: &(),
-        _config: &Config<'_>,
-        _settings: &ZoneLockSettings,
-        _carver: &mut Carver,
-    ) -> Self {
-        Baseline
-    }
-
-    fn per_cpu() {}
-
-    fn beside<'a>(_design: &'a Skeleton<P, Self>, _platform: &'a P, _zone: ZoneIndex) {}
 }
+
+impl<P: Platform> Policy<P> for Baseline {}

@@ -1,10 +1,9 @@
 //! Returning blocks to the zone: merged first, the largest first.
 
-use super::{BlockOwner, Owners};
+use super::owned::Owners;
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use crate::pcp::list_index;
-use crate::skeleton::LocalPages;
+use crate::skeleton::{LocalPages, Skeleton};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{End, ListHead};
 use freehold::platform::Platform;
@@ -26,22 +25,23 @@ impl Passed {
     }
 }
 
-type Local<'a, P> = LocalPages<'a, P, Owners<P>>;
+type Local<'a, P> = LocalPages<'a, P, Owners>;
 
 /// Merges the free blocks on the CPU's lists that belong to its own pageblocks, order by order from
 /// the lowest, without the zone lock.
-pub(super) fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
+pub(super) fn merge<P: Platform>(pages: &Local<'_, P>) {
+    let design = pages.design;
     let mut passed = Passed::default();
     for order in Order::ZERO.to(Order::PAGEBLOCK).take(Order::PAGEBLOCK.index()) {
         for migratetype in MigrateType::ALL {
-            let mut next = pages.pcp.lists[list_index(order, migratetype)].first();
+            let mut next = pages.pcp.list(order, migratetype).first();
             while let Some(block) = next {
                 next = ListHead::<P::LocalCell<u32>>::behind(&design.frames, block);
                 if let Some(buddy) = own_buddy(design, block, order) {
                     if next == Some(buddy) {
                         next = ListHead::<P::LocalCell<u32>>::behind(&design.frames, buddy);
                     }
-                    unite(design, pages, block, buddy, order);
+                    unite(pages, block, buddy, order);
                 }
                 passed.one(pages);
             }
@@ -53,7 +53,7 @@ pub(super) fn merge<P: Platform>(design: &BlockOwner<P>, pages: &Local<'_, P>) {
 /// and only its frames carry this mark, so a frame that carries it is on the lists whose lock is
 /// held.
 fn own_buddy<P: Platform>(
-    design: &BlockOwner<P>,
+    design: &Skeleton<P, Owners>,
     block: FrameIndex,
     order: Order,
 ) -> Option<FrameIndex> {
@@ -62,54 +62,38 @@ fn own_buddy<P: Platform>(
     (own(block) && own(buddy)).then_some(buddy)
 }
 
-fn unite<P: Platform>(
-    design: &BlockOwner<P>,
-    pages: &Local<'_, P>,
-    block: FrameIndex,
-    buddy: FrameIndex,
-    order: Order,
-) {
+fn unite<P: Platform>(pages: &Local<'_, P>, block: FrameIndex, buddy: FrameIndex, order: Order) {
+    let LocalPages { design, pcp, .. } = pages;
     let frames = &design.frames;
+    let list = |order, of: BlockType| pcp.list(order, of.migratetype().unwrap_or_default());
     for half in [block, buddy] {
         let of = frames.state(half).block_type();
-        list_of(pages, order, of).remove(frames, half);
+        list(order, of).remove(frames, half);
         frames.set_state(half, FrameState::TAIL);
     }
     let (head, order) = (block.head(order.up()), order.up());
     let of = BlockType::of(design.blocks.migratetype(head));
     frames.set_state(head, FrameState::head(Tag::PcpBuddy, order, of));
-    list_of(pages, order, of).push(frames, head, End::Front);
-}
-
-fn list_of<'a, P: Platform>(
-    pages: &'a Local<'_, P>,
-    order: Order,
-    of: BlockType,
-) -> &'a ListHead<P::LocalCell<u32>> {
-    &pages.pcp.lists[list_index(order, of.migratetype().unwrap_or_default())]
+    list(order, of).push(frames, head, End::Front);
 }
 
 /// Returns at least `wanted` frames to the zone; the lists have that many. What is left of a
 /// partial block goes to the back of the zone's lists, so that its owner finds it there when it
 /// fetches it back.
-pub(super) fn drain<P: Platform>(
-    design: &BlockOwner<P>,
-    platform: &P,
-    pages: &Local<'_, P>,
-    wanted: u32,
-) -> FrameCount {
+pub(super) fn drain<P: Platform>(pages: &Local<'_, P>, wanted: u32) -> FrameCount {
     let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone_of(platform, pages);
+    let LocalPages { design, pcp, .. } = pages;
+    let guard = pages.lock_zone();
     for order in Order::ZERO.to(Order::PAGEBLOCK).rev() {
         for migratetype in MigrateType::ALL {
-            let list = &pages.pcp.lists[list_index(order, migratetype)];
+            let list = pcp.list(order, migratetype);
             while drained.get() < u64::from(wanted)
                 && let Some(block) = list.last()
             {
                 list.remove(&design.frames, block);
                 let own = design.frames.state(block).tag() == Tag::PcpBuddy;
                 let end = (own && order < Order::PAGEBLOCK).then_some(End::Back);
-                available += guard.give(block, order, end);
+                available += guard.put(block, order, end);
                 drained += order.frames();
             }
         }

@@ -24,18 +24,15 @@
 
 use super::pcp::list_index;
 use super::pcp_tuning::PcpMode;
-use super::skeleton::{LocalPages, NoneOfItsOwn, Policy, Skeleton, ZonedSettings};
+use super::skeleton::{LocalPages, NoneOfItsOwn, OwnTables, Parts, Policy, Skeleton};
 use crate::buddy::FreeLists;
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use freehold::Error;
-use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::list::End;
-use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, MigrateType, Order};
-use owned::{OwnedBlocks, OwnedBlocksPlan, ZoneOwned};
+use owned::{OwnedBlocks, Owners};
 
 mod drain;
 mod owned;
@@ -44,47 +41,17 @@ mod refill;
 mod tests;
 
 /// The design whose CPUs own pageblocks.
-pub type BlockOwner<P> = Skeleton<P, Owners<P>>;
+pub type BlockOwner<P> = Skeleton<P, Owners>;
 
-/// The owners' tables.
-pub struct Owners<P: Platform> {
-    owned: OwnedBlocks<P>,
+impl<P: Platform> Parts<P> for Owners {
+    const NAME: &'static str = "block-owner";
+    type Settings = NoneOfItsOwn;
+    type Tables = OwnedBlocks<P>;
+    type PerCpu = ();
 }
 
-impl<P: Platform> Policy<P> for Owners<P> {
-    const NAME: &'static str = "block-owner";
+impl<P: Platform> Policy<P> for Owners {
     const USES_OWNERS: bool = true;
-    type Own = NoneOfItsOwn;
-    type Plan = OwnedBlocksPlan<P>;
-    type PerCpu = ();
-    type Beside<'a> = ZoneOwned<'a, P>;
-
-    fn plan(
-        config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        layout: &mut LayoutBuilder,
-    ) -> Result<Self::Plan, Error> {
-        OwnedBlocks::plan(config, layout)
-    }
-
-    fn carve(
-        plan: &Self::Plan,
-        _config: &Config<'_>,
-        _settings: &ZonedSettings<NoneOfItsOwn>,
-        carver: &mut Carver,
-    ) -> Self {
-        Owners { owned: OwnedBlocks::carve(plan, carver) }
-    }
-
-    fn per_cpu() {}
-
-    fn beside<'a>(
-        design: &'a Skeleton<P, Self>,
-        _platform: &'a P,
-        zone: ZoneIndex,
-    ) -> ZoneOwned<'a, P> {
-        design.policy.owned.of_zone(zone)
-    }
 
     #[inline(always)]
     fn list(_mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
@@ -94,56 +61,51 @@ impl<P: Platform> Policy<P> for Owners<P> {
     /// The smallest block that suffices, split at once.
     #[inline]
     fn take(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
-        let lists = &pages.pcp.lists;
-        let frames = &design.frames;
+        let (pcp, frames) = (&pages.pcp, &pages.design.frames);
         order.to(Order::PAGEBLOCK).find_map(|from| {
-            let block = lists[list_index(from, migratetype)].pop_front(frames)?;
+            let block = pcp.list(from, migratetype).pop_front(frames)?;
             let tag = frames.state(block).tag();
             for half in (order.get()..from.get()).rev().map(Order::new) {
                 let upper = block.after(half);
                 let state = FrameState::head(tag, half, BlockType::of(migratetype));
                 frames.set_state(upper, state);
-                lists[list_index(half, migratetype)].push(frames, upper, End::Front);
+                pcp.list(half, migratetype).push(frames, upper, End::Front);
             }
             Some(block)
         })
     }
 
     fn take_many(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         count: usize,
         each: impl FnMut(FrameIndex),
     ) -> usize {
-        let blocks = core::iter::from_fn(|| Self::take(design, pages, order, migratetype));
+        let blocks = core::iter::from_fn(|| Self::take(pages, order, migratetype));
         blocks.take(count).map(each).count()
     }
 
     fn refill(
-        design: &Skeleton<P, Self>,
-        platform: &P,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
-        let mut enough = order.to(Order::PAGEBLOCK).map(|order| list_index(order, migratetype));
-        if enough.any(|list| !pages.pcp.lists[list].is_empty()) {
+        let mut enough = order.to(Order::PAGEBLOCK);
+        if enough.any(|order| !pages.pcp.list(order, migratetype).is_empty()) {
             return FrameCount::ZERO;
         }
-        let wanted = match design.mode {
+        let wanted = match pages.design.mode {
             PcpMode::Auto { .. } => u64::from(wanted) << order.get(),
             // A batch counts single frames.
             PcpMode::Fixed { .. } => u64::from(wanted).max(order.frames().get()),
         };
-        refill::refill(design, platform, pages, order, migratetype, FrameCount::new(wanted))
+        refill::refill(pages, order, migratetype, FrameCount::new(wanted))
     }
 
     #[inline(always)]
@@ -153,38 +115,31 @@ impl<P: Platform> Policy<P> for Owners<P> {
 
     #[inline(always)]
     fn mark(
-        design: &Skeleton<P, Self>,
         pages: &LocalPages<'_, P, Self>,
         block: FrameIndex,
         order: Order,
         of: BlockType,
     ) -> FrameState {
-        let own = design.blocks.owner(block) == Some(pages.cpu);
+        let own = pages.design.blocks.owner(block) == Some(pages.cpu);
         FrameState::head(if own { Tag::PcpBuddy } else { Tag::Pcp }, order, of)
     }
 
-    fn begin_drain(design: &Skeleton<P, Self>, pages: &LocalPages<'_, P, Self>) {
-        drain::merge(design, pages);
+    fn begin_drain(pages: &LocalPages<'_, P, Self>) {
+        drain::merge(pages);
     }
 
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        _just_used: usize,
-    ) -> FrameCount {
-        drain::drain(design, platform, pages, wanted)
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, _just_used: usize) -> FrameCount {
+        drain::drain(pages, wanted)
     }
 
     fn check(
         design: &Skeleton<P, Self>,
-        _platform: &P,
+        platform: &P,
         _lists: &FreeLists<P>,
         cpus: usize,
         zone: ZoneIndex,
     ) -> Result<(), FrameIndex> {
-        let owned = design.policy.owned.of_zone(zone);
+        let owned = design.tables.of_zone(platform, zone);
         (0..cpus).try_for_each(|cpu| {
             owned.remembered(cpu).try_for_each(|block| {
                 let fits = design.blocks.owner(block) == Some(cpu)
@@ -194,7 +149,7 @@ impl<P: Platform> Policy<P> for Owners<P> {
         })
     }
 
-    fn retire(design: &Skeleton<P, Self>, platform: &P, cpu: usize, zone: ZoneIndex) {
+    fn release_owned(design: &Skeleton<P, Self>, platform: &P, cpu: usize, zone: ZoneIndex) {
         for pageblock in design.pageblocks_of(zone) {
             if design.blocks.owner(pageblock) != Some(cpu) {
                 continue;

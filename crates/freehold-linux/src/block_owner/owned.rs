@@ -7,6 +7,8 @@
 
 use crate::buddy::{Beside, Tables};
 use crate::pageblock::BlockTable;
+use crate::pcp_tuning::PcpMode;
+use crate::skeleton::OwnTables;
 use freehold::Error;
 use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
@@ -14,6 +16,10 @@ use freehold::memmap::list::End;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::platform::{Platform, SharedCell};
 use freehold::units::Order;
+
+/// The policy under which CPUs own pageblocks.
+#[derive(Debug)]
+pub struct Owners;
 
 /// No block: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -27,7 +33,7 @@ struct Links<P: Platform> {
 }
 
 /// The partial blocks of all CPUs.
-pub(super) struct OwnedBlocks<P: Platform> {
+pub struct OwnedBlocks<P: Platform> {
     /// By pageblock.
     links: Table<Links<P>>,
     /// The first block of each CPU's list: all zones of CPU 0, then all of CPU 1, and so on.
@@ -42,9 +48,13 @@ pub struct OwnedBlocksPlan<P: Platform> {
     zones: usize,
 }
 
-impl<P: Platform> OwnedBlocks<P> {
-    pub(super) fn plan(
+impl<P: Platform> OwnTables<P> for OwnedBlocks<P> {
+    type Plan = OwnedBlocksPlan<P>;
+    type Beside<'a> = ZoneOwned<'a, P>;
+
+    fn plan(
         config: &Config<'_>,
+        _mode: PcpMode,
         layout: &mut LayoutBuilder,
     ) -> Result<OwnedBlocksPlan<P>, Error> {
         let (_, frames) = config.span_of_blocks()?;
@@ -57,7 +67,12 @@ impl<P: Platform> OwnedBlocks<P> {
         })
     }
 
-    pub(super) fn carve(plan: &OwnedBlocksPlan<P>, carver: &mut Carver) -> Self {
+    fn carve(
+        plan: &OwnedBlocksPlan<P>,
+        _config: &Config<'_>,
+        _mode: PcpMode,
+        carver: &mut Carver,
+    ) -> Self {
         let cell = |value| P::Cell::new(value);
         let links = |_| Links { next: cell(NONE), prev: cell(NONE), listed: cell(0) };
         OwnedBlocks {
@@ -67,11 +82,12 @@ impl<P: Platform> OwnedBlocks<P> {
         }
     }
 
-    /// The partial blocks of one zone.
-    pub(super) fn of_zone(&self, zone: ZoneIndex) -> ZoneOwned<'_, P> {
+    fn of_zone<'a>(&'a self, _platform: &'a P, zone: ZoneIndex) -> ZoneOwned<'a, P> {
         ZoneOwned { table: self, zone }
     }
+}
 
+impl<P: Platform> OwnedBlocks<P> {
     fn links(&self, pageblock: FrameIndex) -> &Links<P> {
         self.links.get(pageblock.index() >> Order::PAGEBLOCK.get())
     }

@@ -1,24 +1,19 @@
 //! The four phases of a refill.
 
-use super::{BlockOwner, Owners};
-use crate::fallback::Mode;
+use super::owned::Owners;
+use crate::fallback::Step;
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use crate::pcp::list_index;
-use crate::skeleton::LocalPages;
-use crate::zone::ZoneGuard;
+use crate::skeleton::{Guard, LocalPages};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::End;
 use freehold::platform::{Platform, SharedCell};
 use freehold::units::{FrameCount, MigrateType, Order};
 
-type Guard<'a, P> = ZoneGuard<'a, P, super::owned::ZoneOwned<'a, P>>;
-
 /// A refill under way, with the zone lock held.
 struct Refill<'a, P: Platform> {
-    design: &'a BlockOwner<P>,
-    guard: &'a Guard<'a, P>,
-    pages: &'a LocalPages<'a, P, Owners<P>>,
+    guard: &'a Guard<'a, P, Owners>,
+    pages: &'a LocalPages<'a, P, Owners>,
     migratetype: MigrateType,
     wanted: u64,
     taken: u64,
@@ -27,16 +22,13 @@ struct Refill<'a, P: Platform> {
 /// Moves `wanted` frames or slightly more from the zone to a CPU's lists, in blocks of at least
 /// `order`; returns how many.
 pub(super) fn refill<P: Platform>(
-    design: &BlockOwner<P>,
-    platform: &P,
-    pages: &LocalPages<'_, P, Owners<P>>,
+    pages: &LocalPages<'_, P, Owners>,
     order: Order,
     migratetype: MigrateType,
     wanted: FrameCount,
 ) -> FrameCount {
-    let guard = design.lock_zone_of(platform, pages);
-    let mut refill =
-        Refill { design, guard: &guard, pages, migratetype, wanted: wanted.get(), taken: 0 };
+    let guard = pages.lock_zone();
+    let mut refill = Refill { guard: &guard, pages, migratetype, wanted: wanted.get(), taken: 0 };
     refill.recover_partial_blocks(order);
     refill.take_whole_blocks();
     refill.take_chunks(order);
@@ -53,11 +45,11 @@ impl<P: Platform> Refill<'_, P> {
 
     /// Puts a block that was taken off the zone's lists on the CPU's.
     fn put(&mut self, block: FrameIndex, order: Order, tag: Tag) {
-        let Refill { design, pages, migratetype, .. } = self;
+        let Refill { pages, migratetype, .. } = self;
         let state = FrameState::head(tag, order, BlockType::of(*migratetype));
-        design.frames.set_state(block, state);
-        let list = &pages.pcp.lists[list_index(order, *migratetype)];
-        list.push(&design.frames, block, End::Back);
+        pages.design.frames.set_state(block, state);
+        let list = pages.pcp.list(order, *migratetype);
+        list.push(&pages.design.frames, block, End::Back);
         self.taken += order.frames().get();
     }
 
@@ -70,7 +62,7 @@ impl<P: Platform> Refill<'_, P> {
             if !self.is_short() && largest >= Some(order) {
                 break;
             }
-            let of = self.design.blocks.block_type(pageblock);
+            let of = self.pages.design.blocks.block_type(pageblock);
             if of.migratetype() != Some(self.migratetype) {
                 continue;
             }
@@ -91,15 +83,15 @@ impl<P: Platform> Refill<'_, P> {
     /// Phase 1: whole pageblocks, which this CPU owns from now on. Skipped if a pageblock exceeds
     /// what the CPU may cache, and while the zone is low.
     fn take_whole_blocks(&mut self) {
-        let Refill { design, guard, pages, migratetype, .. } = *self;
+        let Refill { guard, pages, migratetype, .. } = *self;
         let affordable = pages.pcp.high.get() >= Order::PAGEBLOCK.frames().get() as u32;
-        if !affordable || design.zone(pages.zone).is_below_high() {
+        if !affordable || pages.design.zone(pages.zone).is_below_high() {
             return;
         }
         while self.is_short()
             && let Some(block) = guard.buddy.take_smallest(Order::PAGEBLOCK, migratetype)
         {
-            design.blocks.set_owner(block, Some(pages.cpu));
+            pages.design.blocks.set_owner(block, Some(pages.cpu));
             self.put(block, Order::PAGEBLOCK, Tag::PcpBuddy);
         }
     }
@@ -125,9 +117,9 @@ impl<P: Platform> Refill<'_, P> {
     /// Phase 3: block by block of the requested order, with splitting and fallback, as in the
     /// baseline.
     fn take_as_ever(&mut self, order: Order) {
-        let mut mode = Mode::default();
+        let mut step = Step::default();
         while self.is_short()
-            && let Some(block) = self.guard.take(order, self.migratetype, &mut mode)
+            && let Some(block) = self.guard.take(order, self.migratetype, &mut step)
         {
             self.put(block, order, Tag::Pcp);
         }

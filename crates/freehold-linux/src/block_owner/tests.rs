@@ -6,13 +6,12 @@ use std::vec::Vec;
 
 use super::*;
 use crate::pageblock::BlockType::Movable;
-use crate::testing::TestPlatform;
 use crate::tests::{Workbench, ZONE, fixed};
 use freehold::designs::traits::{Inspect, Upkeep};
 use freehold::platform::SharedCell;
 use freehold::units::CpuId;
 
-type Bench = Workbench<Owners<TestPlatform>>;
+type Bench = Workbench<Owners>;
 
 /// Four pageblocks, and CPUs that may cache two.
 fn bench() -> Bench {
@@ -32,7 +31,7 @@ fn refill(bench: &Bench, order: u8, wanted: u64) -> u64 {
     let pages = bench.pages(0);
     let (order, wanted) = (Order::new(order), FrameCount::new(wanted));
     let of = MigrateType::Movable;
-    let taken = refill::refill(&bench.design, &TestPlatform, &pages, order, of, wanted).get();
+    let taken = refill::refill(&pages, order, of, wanted).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken
 }
@@ -171,7 +170,7 @@ fn ownership_ends_when_the_block_changes_its_type() {
     type Change = fn(&Bench);
     let changes: [Change; 2] = [
         |bench| {
-            bench.lock().buddy.convert_pageblock(FrameIndex(0), MigrateType::Unmovable);
+            bench.lock().buddy.retype_pageblock(FrameIndex(0), MigrateType::Unmovable);
         },
         |bench| assert!(bench.lock().isolate(FrameIndex(0))),
     ];

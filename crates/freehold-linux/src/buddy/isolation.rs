@@ -29,7 +29,7 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
         // A pageblock that is free as a whole merges with its neighbour.
         if self.tables.frames.state(pageblock).is(Tag::Buddy, Order::PAGEBLOCK) {
             self.remove(pageblock, Order::PAGEBLOCK, of);
-            self.free(pageblock, Order::PAGEBLOCK, None);
+            self.put(pageblock, Order::PAGEBLOCK, None);
         }
         moved
     }
@@ -37,33 +37,35 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     /// Splits a free block that extends beyond a pageblock, so that none does. Its other parts stay
     /// as large as can be.
     fn split_at_pageblock(&self, pageblock: FrameIndex) {
-        for order in Order::PAGEBLOCK.up().to(Order::BUDDY_MAX) {
-            let head = pageblock.head(order);
+        let order = Order::PAGEBLOCK;
+        if let Some(of) = self.take_part(pageblock, order, order.up()) {
+            self.insert(pageblock, order, of, End::Front);
+        }
+    }
+
+    /// Takes a block out of the free block of at least `from` that it lies in, if there is one, and
+    /// leaves the rest on the lists; returns its type. Its head is unmarked.
+    fn take_part(&self, block: FrameIndex, order: Order, from: Order) -> Option<BlockType> {
+        for from in from.to(Order::BUDDY_MAX) {
+            let head = block.head(from);
             let state = self.tables.frames.state(head);
-            if state.is(Tag::Buddy, order) {
+            if state.is(Tag::Buddy, from) {
                 let of = state.block_type();
-                self.remove(head, order, of);
-                for half in Order::PAGEBLOCK.to(order).rev().skip(1) {
-                    self.insert(pageblock.head(half).buddy(half), half, of, End::Front);
+                self.remove(head, from, of);
+                for half in (order.get()..from.get()).rev().map(Order::new) {
+                    self.insert(block.head(half).buddy(half), half, of, End::Front);
                 }
-                self.insert(pageblock, Order::PAGEBLOCK, of, End::Front);
+                return Some(of);
             }
         }
+        None
     }
 
     /// Takes the frames of a block, all of which are free, from whatever lists they are on: they
     /// may be part of a larger free block, or lie in smaller ones. No head is left marked.
     pub(crate) fn take_frames(&self, block: FrameIndex, order: Order) {
-        for from in order.to(Order::BUDDY_MAX) {
-            let head = block.head(from);
-            let state = self.tables.frames.state(head);
-            if state.is(Tag::Buddy, from) {
-                self.remove(head, from, state.block_type());
-                for half in (order.get()..from.get()).rev().map(Order::new) {
-                    self.insert(block.head(half).buddy(half), half, state.block_type(), End::Front);
-                }
-                return;
-            }
+        if self.take_part(block, order, order).is_some() {
+            return;
         }
         let mut at = block;
         while at < block.after(order) {
@@ -156,7 +158,7 @@ mod tests {
         let buddy = memory.buddy();
         for head in [0, 1024] {
             buddy.tables.blocks.set_migratetype(FrameIndex(head), order(10), MigrateType::Movable);
-            buddy.free(FrameIndex(head), order(10), None);
+            buddy.put(FrameIndex(head), order(10), None);
         }
         let upper = FrameIndex(512);
         assert_eq!(buddy.isolate_pageblock(upper), Some(FrameCount::new(512)));
@@ -179,15 +181,15 @@ mod tests {
         let memory = Memory::new();
         let buddy = memory.buddy();
         buddy.tables.blocks.set_migratetype(FrameIndex(0), order(10), MigrateType::Movable);
-        buddy.free(FrameIndex(3), order(0), None);
+        buddy.put(FrameIndex(3), order(0), None);
         for pageblock in [0, 512] {
             buddy.isolate_pageblock(FrameIndex(pageblock)).expect("it is not isolated");
         }
-        buddy.free(FrameIndex(2), order(0), None);
+        buddy.put(FrameIndex(2), order(0), None);
         assert_eq!(memory.free(ISOLATED), [(2, 1)]);
-        buddy.free(FrameIndex(0), order(1), None);
+        buddy.put(FrameIndex(0), order(1), None);
         for part in [2, 3, 4, 5, 6, 7, 8, 9] {
-            buddy.free(FrameIndex(1 << part), order(part), None);
+            buddy.put(FrameIndex(1 << part), order(part), None);
         }
         assert_eq!(memory.free(ISOLATED), [(0, 9), (512, 9)]);
         assert_eq!(memory.lists.blocks(order(9)), 0, "isolated blocks do not count");
@@ -201,7 +203,7 @@ mod tests {
         let memory = Memory::new();
         let buddy = memory.buddy();
         buddy.tables.blocks.set_migratetype(FrameIndex(0), order(10), MigrateType::Movable);
-        buddy.free(FrameIndex(0), order(10), None);
+        buddy.put(FrameIndex(0), order(10), None);
         buddy.take_frames(FrameIndex(20), order(2));
         assert_eq!(
             memory.free(MOVABLE),
@@ -209,9 +211,9 @@ mod tests {
         );
         buddy.take_frames(FrameIndex(32), order(5));
         // Unmerged frames are taken like others.
-        buddy.free_unmerged(FrameIndex(20));
-        buddy.free_unmerged(FrameIndex(21));
-        buddy.free(FrameIndex(22), order(1), None);
+        buddy.put_unmerged(FrameIndex(20));
+        buddy.put_unmerged(FrameIndex(21));
+        buddy.put(FrameIndex(22), order(1), None);
         assert_eq!(memory.free(MOVABLE)[1..5], [(16, 2), (20, 0), (21, 0), (22, 1)]);
         buddy.take_frames(FrameIndex(16), order(4));
         assert_eq!(memory.free(MOVABLE), [(0, 4), (64, 6), (128, 7), (256, 8), (512, 9)]);
@@ -225,7 +227,7 @@ mod tests {
         let memory = Memory::new();
         let buddy = memory.buddy();
         for frame in (0..512).map(FrameIndex) {
-            buddy.free_unmerged(frame);
+            buddy.put_unmerged(frame);
         }
         let of = MOVABLE;
         assert_eq!(memory.free(of).len(), 512);

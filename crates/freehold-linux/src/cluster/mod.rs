@@ -19,30 +19,29 @@
 use core::fmt;
 
 use super::lazy_merge::{COMPACT_HISTORY, Lazily};
-use super::pcp::list_index;
 use super::skeleton::{
-    LocalPages, OwnSettings, Policy, Skeleton, ZonedSettings, drain_lists, refill_one_by_one,
+    LocalPages, OwnSettings, OwnTables, Parts, Policy, Skeleton, drain_lists, meaning,
+    refill_one_by_one, word,
 };
 use crate::buddy::FreeLists;
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use freehold::Error;
-use freehold::config::Config;
 use freehold::designs::{Setting, SettingError};
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::list::ListHead;
-use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::platform::{IrqsOff, Platform, SharedCell};
 use freehold::stat::Events;
 use freehold::units::{FrameCount, MigrateType, Order};
-use table::{ClusterTable, ClusterTablePlan, ZoneClusters};
+use table::{ClusterTable, ZoneClusters};
 
+mod slots;
 mod table;
 #[cfg(test)]
 mod tests;
+mod walks;
 
 /// The design with clusters.
-pub type Cluster<P> = Skeleton<P, Clustered<P>>;
+pub type Cluster<P> = Skeleton<P, Clustered>;
 
 /// The settings of `cluster`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,11 +64,13 @@ pub enum SingleType {
     Any,
 }
 
-/// The clusters and how they are used.
-pub struct Clustered<P: Platform> {
-    table: ClusterTable<P>,
-    options: ClusterOptions,
-}
+/// The names of these drains.
+const SINGLE_TYPE: [(&str, SingleType); 3] =
+    [("off", SingleType::Off), ("movable", SingleType::Movable), ("any", SingleType::Any)];
+
+/// The policy that moves whole clusters.
+#[derive(Debug)]
+pub struct Clustered;
 
 /// How often the ideal case occurred on one CPU. Guarded by the lock of its lists.
 pub struct Counters<P: Platform> {
@@ -91,11 +92,8 @@ impl OwnSettings for ClusterOptions {
     ];
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
-        match (name, value) {
-            ("single-type", "off") => self.single_type = SingleType::Off,
-            ("single-type", "movable") => self.single_type = SingleType::Movable,
-            ("single-type", "any") => self.single_type = SingleType::Any,
-            ("single-type", _) => return Err(SettingError::BadValue),
+        match name {
+            "single-type" => self.single_type = meaning(&SINGLE_TYPE, value)?,
             _ => return self.lazily.set(name, value),
         }
         Ok(())
@@ -103,123 +101,85 @@ impl OwnSettings for ClusterOptions {
 
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
         self.lazily.for_each(each);
-        let single_type = match self.single_type {
-            SingleType::Off => "off",
-            SingleType::Movable => "movable",
-            SingleType::Any => "any",
-        };
-        each("single-type", &single_type);
+        each("single-type", &word(&SINGLE_TYPE, self.single_type));
     }
 }
 
-impl<P: Platform> Policy<P> for Clustered<P> {
-    const NAME: &'static str = "cluster";
-    const MERGES_LATE: bool = true;
-    type Own = ClusterOptions;
-    type Plan = ClusterTablePlan<P>;
-    type PerCpu = Counters<P>;
-    type Beside<'a> = ZoneClusters<'a, P>;
-
-    fn plan(
-        config: &Config<'_>,
-        settings: &ZonedSettings<ClusterOptions>,
-        layout: &mut LayoutBuilder,
-    ) -> Result<Self::Plan, Error> {
-        let mode = settings.mode()?;
-        ClusterTable::plan(config, |managed| mode.batch(managed, config.frame_size), layout)
-    }
-
-    fn carve(
-        plan: &Self::Plan,
-        config: &Config<'_>,
-        settings: &ZonedSettings<ClusterOptions>,
-        carver: &mut Carver,
-    ) -> Self {
-        let size = config.frame_size;
-        let batch = |managed| settings.mode().map_or(0, |mode| mode.batch(managed, size));
-        let table = ClusterTable::carve(plan, config, batch, carver);
-        Clustered { table, options: settings.own }
-    }
-
-    fn per_cpu() -> Counters<P> {
+impl<P: Platform> Default for Counters<P> {
+    fn default() -> Self {
         let zero = || P::LocalCell::new(0);
         Counters { single_type: core::array::from_fn(|_| zero()), clustered: zero() }
     }
+}
 
-    fn beside<'a>(
-        design: &'a Skeleton<P, Self>,
-        platform: &'a P,
-        zone: ZoneIndex,
-    ) -> ZoneClusters<'a, P> {
-        design.policy.table.of_zone(platform, zone)
-    }
+impl<P: Platform> Parts<P> for Clustered {
+    const NAME: &'static str = "cluster";
+    type Settings = ClusterOptions;
+    type Tables = ClusterTable<P>;
+    type PerCpu = Counters<P>;
+}
+
+impl<P: Platform> Policy<P> for Clustered {
+    const MERGES_LATE: bool = true;
 
     fn refill(
-        design: &Skeleton<P, Self>,
-        platform: &P,
         pages: &LocalPages<'_, P, Self>,
         order: Order,
         migratetype: MigrateType,
         wanted: u32,
     ) -> FrameCount {
         let cut = match order {
-            Order::ZERO => refill_by_clusters(design, platform, pages, migratetype, wanted),
+            Order::ZERO => refill_by_clusters(pages, migratetype, wanted),
             _ => 0,
         };
         let mut taken = FrameCount::new(u64::from(cut));
         if cut < wanted {
             let left = wanted - cut;
-            taken += refill_one_by_one(design, platform, pages, order, migratetype, left);
+            taken += refill_one_by_one(pages, order, migratetype, left);
         }
         taken
     }
 
-    fn drain(
-        design: &Skeleton<P, Self>,
-        platform: &P,
-        pages: &LocalPages<'_, P, Self>,
-        wanted: u32,
-        just_used: usize,
-    ) -> FrameCount {
+    fn drain(pages: &LocalPages<'_, P, Self>, wanted: u32, just_used: usize) -> FrameCount {
         let batch = pages.pcp.batch.get();
         if wanted >= batch
-            && let Some(migratetype) = single_type(design, pages, just_used)
-            && drain_as_cluster(design, platform, pages, migratetype, batch)
+            && let Some(migratetype) = single_type(pages, just_used)
+            && drain_as_cluster(pages, migratetype, batch)
         {
-            count_one(&pages.own.single_type[migratetype.index()]);
-            count_one(&pages.own.clustered);
+            note_one(&pages.per_cpu.own.single_type[migratetype.index()]);
+            note_one(&pages.per_cpu.own.clustered);
             return FrameCount::new(u64::from(batch));
         }
         let mut types = [false; BlockType::COUNT];
-        let drained = drain_lists(design, platform, pages, wanted, just_used, |block| {
-            types[design.frames.state(block).block_type().index()] = true;
+        let drained = drain_lists(pages, wanted, just_used, |block| {
+            types[pages.design.frames.state(block).block_type().index()] = true;
         });
         if types.iter().filter(|&&drained| drained).count() == 1 {
-            let one = pages.own.single_type.iter().zip(types).find(|(_, drained)| *drained);
-            one.into_iter().for_each(|(counter, _)| count_one(counter));
+            let one = pages.per_cpu.own.single_type.iter().zip(types).find(|(_, drained)| *drained);
+            one.into_iter().for_each(|(counter, _)| note_one(counter));
         }
         drained
     }
 
     fn puts_off_merging(design: &Skeleton<P, Self>, zone: ZoneIndex) -> bool {
-        let Clustered { table, options } = &design.policy;
-        table.is_enabled(zone) && options.lazily.now(design, zone)
+        design.tables.may_change(zone) && design.own.lazily.now(design, zone)
     }
 
     fn begin_walk(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
+        let walks = design.tables.of_zone(platform, zone).walks();
         let guard = design.lock_zone(platform, zone);
-        guard.buddy.beside.disable();
+        walks.begin();
         drop(guard);
-        design.policy.table.of_zone(platform, zone).wait();
+        walks.wait_for_refills(platform);
     }
 
     fn end_walk(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
-        design.lock_zone(platform, zone).buddy.beside.enable();
+        design.lock_zone(platform, zone).buddy.beside.walks().end();
     }
 
     /// No walk is under way in a copy.
     fn repair(design: &Skeleton<P, Self>, platform: &P, zone: ZoneIndex) {
-        design.policy.table.of_zone(platform, zone).enable_at_last();
+        design.tables.of_zone(platform, zone).walks().end_all();
     }
 
     fn check(
@@ -229,21 +189,23 @@ impl<P: Platform> Policy<P> for Clustered<P> {
         _cpus: usize,
         zone: ZoneIndex,
     ) -> Result<(), FrameIndex> {
-        let clusters = design.policy.table.of_zone(platform, zone);
+        let clusters = design.tables.of_zone(platform, zone);
         BlockType::ALL
             .iter()
             .try_for_each(|&of| clusters.check_list(&design.frames, lists.list(Order::ZERO, of)))
     }
 
     fn add_events(pages: &LocalPages<'_, P, Self>, events: &mut Events) {
-        for (sum, counter) in events.single_type_drains.iter_mut().zip(&pages.own.single_type) {
+        for (sum, counter) in
+            events.single_type_drains.iter_mut().zip(&pages.per_cpu.own.single_type)
+        {
             *sum += counter.get();
         }
-        events.clustered_drains += pages.own.clustered.get();
+        events.clustered_drains += pages.per_cpu.own.clustered.get();
     }
 }
 
-fn count_one<C: SharedCell<u64>>(counter: &C) {
+fn note_one<C: SharedCell<u64>>(counter: &C) {
     counter.set(counter.get() + 1);
 }
 
@@ -251,21 +213,21 @@ fn count_one<C: SharedCell<u64>>(counter: &C) {
 /// moves them to a CPU's list, which is empty; returns how many. Under the zone lock, touches only
 /// the ends of each cluster.
 fn refill_by_clusters<P: Platform>(
-    design: &Skeleton<P, Clustered<P>>,
-    platform: &P,
-    pages: &LocalPages<'_, P, Clustered<P>>,
+    pages: &LocalPages<'_, P, Clustered>,
     migratetype: MigrateType,
     wanted: u32,
 ) -> u32 {
+    let design = pages.design;
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
     // Off until the marks are written: a CPU that waits for them must not have interrupted this
     // refill. Before the lock is taken, so that what its release restores is not interrupts.
-    let irqs = IrqsOff::new(platform);
-    let guard = design.lock_zone_of(platform, pages);
+    let irqs = IrqsOff::new(pages.pcp.platform());
+    let guard = pages.lock_zone();
     if !Clustered::puts_off_merging(design, pages.zone) {
         return 0;
     }
     let clusters = &guard.buddy.beside;
+    let walks = clusters.walks();
     let list = guard.buddy.lists.list(Order::ZERO, of);
     let Some(first) = list.first() else { return 0 };
     let (mut last, mut taken) = (None, 0);
@@ -274,27 +236,27 @@ fn refill_by_clusters<P: Platform>(
             None => Some(first),
             Some(last) => ListHead::<P::Cell<u32>>::behind(frames, last),
         };
-        let Some(cluster) = next.and_then(|next| clusters.of_frame(frames, next)) else { break };
+        let Some(cluster) = next.and_then(|next| clusters.cluster_of(frames, next)) else { break };
         let (tail, count) = clusters.extent(cluster);
-        clusters.release(cluster);
+        clusters.end(cluster);
         (last, taken) = (Some(tail), taken + count);
     }
     let Some(last) = last else { return 0 };
     list.cut_front(frames, last);
-    guard.buddy.lists.count(Order::ZERO, of, -i64::from(taken));
+    guard.buddy.lists.note(Order::ZERO, of, -i64::from(taken));
     guard.sub_free(FrameCount::new(u64::from(taken)));
-    clusters.begin_progress();
+    walks.begin_refill();
     drop(guard);
 
     // To a walk, the frames still look free; it waits until this is done.
     let mut next = Some(first);
     while let Some(frame) = next {
-        ZoneClusters::set_of_frame(frames, frame, None);
+        ZoneClusters::set_cluster_of(frames, frame, None);
         frames.set_state(frame, FrameState::head(Tag::Pcp, Order::ZERO, of));
         next = ListHead::<P::Cell<u32>>::behind(frames, frame);
     }
-    pages.pcp.lists[list_index(Order::ZERO, migratetype)].splice_front(frames, first, last);
-    design.policy.table.of_zone(platform, pages.zone).end_progress();
+    pages.pcp.list(Order::ZERO, migratetype).splice_front(frames, first, last);
+    walks.end_refill();
     drop(irqs);
     taken
 }
@@ -302,34 +264,33 @@ fn refill_by_clusters<P: Platform>(
 /// The migratetype of the next batch of frames to drain, if they are single frames of one type, and
 /// the setting wants them as a cluster.
 fn single_type<P: Platform>(
-    design: &Skeleton<P, Clustered<P>>,
-    pages: &LocalPages<'_, P, Clustered<P>>,
+    pages: &LocalPages<'_, P, Clustered>,
     just_used: usize,
 ) -> Option<MigrateType> {
     let migratetype = *MigrateType::ALL.get(just_used)?;
-    let wished = match design.policy.options.single_type {
+    let LocalPages { design, pcp, .. } = pages;
+    let wished = match design.own.single_type {
         SingleType::Off => false,
         SingleType::Movable => migratetype == MigrateType::Movable,
         SingleType::Any => true,
     };
     let others = || (0..MigrateType::COUNT).filter(|&list| list != just_used);
     // Lists of fixed size are drained in turn, tuned ones one after the other.
-    let alone = design.mode.drains_in_turn() && others().all(|of| pages.pcp.lists[of].is_empty())
+    let alone = design.mode.drains_in_turn() && others().all(|of| pcp.lists[of].is_empty())
         || !design.mode.drains_in_turn();
-    (wished && alone && pages.pcp.batch.get() > 1).then_some(migratetype)
+    (wished && alone && pcp.batch.get() > 1).then_some(migratetype)
 }
 
 /// Puts the oldest `wanted` frames of a list on the zone's list as one cluster; returns whether it
 /// did.
 fn drain_as_cluster<P: Platform>(
-    design: &Skeleton<P, Clustered<P>>,
-    platform: &P,
-    pages: &LocalPages<'_, P, Clustered<P>>,
+    pages: &LocalPages<'_, P, Clustered>,
     migratetype: MigrateType,
     wanted: u32,
 ) -> bool {
+    let design = pages.design;
     let (frames, of) = (&design.frames, BlockType::of(migratetype));
-    let list = &pages.pcp.lists[list_index(Order::ZERO, migratetype)];
+    let list = pages.pcp.list(Order::ZERO, migratetype);
     let retypes = design.zone(pages.zone).retypes();
     // The frames are checked before the lock is taken, which also brings them into the cache.
     let Some(last) = list.last() else { return false };
@@ -345,23 +306,23 @@ fn drain_as_cluster<P: Platform>(
             first = before;
         }
     }
-    let guard = design.lock_zone_of(platform, pages);
+    let guard = pages.lock_zone();
     let unchanged = design.zone(pages.zone).retypes() == retypes;
     if !unchanged || !Clustered::puts_off_merging(design, pages.zone) {
         return false;
     }
-    let Some(cluster) = guard.buddy.beside.create(last, wanted) else { return false };
+    let Some(cluster) = guard.buddy.beside.start(last, wanted) else { return false };
     list.cut_back(frames, first);
     let mut next = Some(first);
     while let Some(frame) = next {
         let state = FrameState::head(Tag::Buddy, Order::ZERO, of).unmerged();
         frames.set_state(frame, state);
         design.blocks.note_unmerged(frame);
-        ZoneClusters::set_of_frame(frames, frame, Some(cluster));
+        ZoneClusters::set_cluster_of(frames, frame, Some(cluster));
         next = ListHead::<P::Cell<u32>>::behind(frames, frame);
     }
     guard.buddy.lists.list(Order::ZERO, of).splice_front(frames, first, last);
-    guard.buddy.lists.count(Order::ZERO, of, i64::from(wanted));
+    guard.buddy.lists.note(Order::ZERO, of, i64::from(wanted));
     guard.add_free(FrameCount::new(u64::from(wanted)));
     true
 }

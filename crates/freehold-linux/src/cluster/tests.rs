@@ -9,7 +9,7 @@ use crate::pageblock::BlockType::{Isolated, Movable, Unmovable};
 use crate::testing::TestPlatform;
 use crate::tests::{Workbench, ZONE, fixed};
 
-type Bench = Workbench<Clustered<TestPlatform>>;
+type Bench = Workbench<Clustered>;
 
 const MOVABLE: usize = MigrateType::Movable.index();
 
@@ -30,17 +30,17 @@ fn counted(bench: &Bench) -> (u64, u64) {
 
 fn refill(bench: &Bench, wanted: u32) -> u64 {
     let pages = bench.pages(0);
-    let (design, of) = (&bench.design, MigrateType::Movable);
-    let taken = Clustered::refill(design, &TestPlatform, &pages, Order::ZERO, of, wanted).get();
+    let of = MigrateType::Movable;
+    let taken = Clustered::refill(&pages, Order::ZERO, of, wanted).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken
 }
 
 /// Frees these frames and makes a cluster of each four.
-fn give(bench: &Bench, frames: &[u32]) {
+fn put(bench: &Bench, frames: &[u32]) {
     let guard = bench.lock();
     for &frame in frames {
-        guard.add_free(guard.give_unmerged(FrameIndex(frame)));
+        guard.add_free(guard.put_unmerged(FrameIndex(frame)));
     }
 }
 
@@ -48,7 +48,7 @@ fn give(bench: &Bench, frames: &[u32]) {
 fn a_refill_cuts_whole_clusters() {
     let bench = bench(SingleType::Off, 100);
     // From the front: a cluster of three, and two of four.
-    give(&bench, &(0..11).collect::<Vec<_>>());
+    put(&bench, &(0..11).collect::<Vec<_>>());
     // One more frame than the first cluster has brings the whole second one: the batch less one too
     // many.
     assert_eq!(refill(&bench, 4), 7);
@@ -57,19 +57,19 @@ fn a_refill_cuts_whole_clusters() {
     let frame = FrameIndex(7);
     let state = FrameState::head(Tag::Pcp, Order::ZERO, Movable);
     assert_eq!(bench.design.frames.state(frame), state);
-    let zone = bench.design.policy.table.of_zone(&TestPlatform, ZONE);
-    assert_eq!(zone.of_frame(&bench.design.frames, frame), None);
+    let zone = bench.design.tables.of_zone(&TestPlatform, ZONE);
+    assert_eq!(zone.cluster_of(&bench.design.frames, frame), None);
     bench.check();
 }
 
 #[test]
 fn a_refill_takes_what_is_missing_one_by_one() {
     let bench = bench(SingleType::Off, 100);
-    give(&bench, &[0]);
+    put(&bench, &[0]);
     {
         // A block of two has to be split.
         let guard = bench.lock();
-        guard.add_free(guard.give(FrameIndex(2), Order::new(1), None));
+        guard.add_free(guard.put(FrameIndex(2), Order::new(1), None));
     }
     assert_eq!(refill(&bench, 3), 3);
     assert_eq!(bench.listed(0, 0), [0, 2, 3]);
@@ -79,7 +79,7 @@ fn a_refill_takes_what_is_missing_one_by_one() {
 #[test]
 fn no_cluster_is_cut_during_a_walk() {
     let bench = bench(SingleType::Off, 100);
-    give(&bench, &[0, 1, 2, 3]);
+    put(&bench, &[0, 1, 2, 3]);
     Clustered::begin_walk(&bench.design, &TestPlatform, ZONE);
     Clustered::begin_walk(&bench.design, &TestPlatform, ZONE);
     assert_eq!(refill(&bench, 1), 1);
@@ -111,7 +111,7 @@ fn a_drain_of_one_type_becomes_a_cluster() {
 fn other_types_can_be_left_out() {
     for (single_type, clustered) in [(SingleType::Movable, 0), (SingleType::Any, 1)] {
         let bench = bench(single_type, 4);
-        bench.lock().buddy.convert_pageblock(FrameIndex(0), MigrateType::Unmovable);
+        bench.lock().buddy.retype_pageblock(FrameIndex(0), MigrateType::Unmovable);
         (0..4).for_each(|frame| bench.free(0, frame));
         let events = bench.events();
         assert_eq!(events.single_type_drains[MigrateType::Unmovable.index()], 1);
@@ -137,7 +137,7 @@ fn a_drain_of_several_types_goes_the_ordinary_way() {
     let own = ClusterOptions::default();
     let bench = Bench::new(2048, &fixed(own, 4, 100));
     bench.alloc_frames(1024);
-    bench.lock().buddy.convert_pageblock(FrameIndex(512), MigrateType::Unmovable);
+    bench.lock().buddy.retype_pageblock(FrameIndex(512), MigrateType::Unmovable);
     [0, 1, 2, 3, 512].into_iter().for_each(|frame| bench.free(0, frame));
     assert_eq!(bench.drain(0, 4, MOVABLE), 4);
     assert_eq!(counted(&bench), (0, 0));
@@ -154,7 +154,7 @@ fn frames_whose_pageblock_has_changed_go_the_ordinary_way() {
             assert!(bench.lock().isolate(FrameIndex(0)));
             Isolated
         } else {
-            bench.lock().buddy.convert_pageblock(FrameIndex(0), MigrateType::Unmovable);
+            bench.lock().buddy.retype_pageblock(FrameIndex(0), MigrateType::Unmovable);
             Unmovable
         };
         assert_eq!(bench.drain(0, 4, MOVABLE), 4);
@@ -171,7 +171,7 @@ fn without_a_slot_a_drain_goes_the_ordinary_way() {
     (0..4).for_each(|frame| bench.free(0, frame));
     {
         let guard = bench.lock();
-        while guard.buddy.beside.create(FrameIndex(0), 1).is_some() {}
+        while guard.buddy.beside.start(FrameIndex(0), 1).is_some() {}
     }
     assert_eq!(bench.drain(0, 4, MOVABLE), 4);
     assert_eq!(counted(&bench), (1, 0));

@@ -1,8 +1,8 @@
 //! Allocation: try the zones by their watermarks, per-CPU lists first.
 
 use super::counters::CpuEvents;
-use super::{LocalPages, Policy, Skeleton};
-use crate::fallback::Mode;
+use super::{Guard, LocalPages, Policy, Skeleton};
+use crate::fallback::Step;
 use crate::frame::FrameState;
 use crate::pcp_tuning::PcpMode;
 use freehold::Error;
@@ -12,6 +12,7 @@ use freehold::designs::traits::Alloc;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::{Platform, SharedCell};
 use freehold::request::Request;
+use freehold::stat::NumaExceptions;
 use freehold::units::{FrameCount, MigrateType, Order, Pfn};
 use freehold::zone::watermark::Watermark;
 
@@ -28,7 +29,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
-        let frame = self.take_listed(&pages, order, migratetype)?;
+        let frame = pages.take_listed(order, migratetype)?;
         Some(self.frames.pfn_of(frame))
     }
 
@@ -60,10 +61,7 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn could_ignore_watermarks(&self, zones: &[u16], request: &Request) -> bool {
-        self.usable(zones, request).any(|zone| {
-            let limit = request.effective_limit();
-            self.zone(zone).watermark_ok(request.order(), Watermark::Ignore, limit)
-        })
+        self.usable(zones, request).any(|zone| self.allows(zone, request, Watermark::Ignore))
     }
 
     /// The zones of the list that the request, whose node is filled in, may use.
@@ -74,6 +72,26 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: &'a Request,
     ) -> impl Iterator<Item = ZoneIndex> + 'a {
         usable(zones, request, |zone| self.zone(zone).node())
+    }
+
+    /// Counts where frames came from, if it was not the best zone for the request, whose node is
+    /// filled in.
+    #[inline]
+    pub(super) fn note_numa(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        from: ZoneIndex,
+        frames: FrameCount,
+    ) {
+        let Some(preferred) = zones.first().map(|&zone| ZoneIndex(zone)) else { return };
+        if self.zone(from).node() == self.zone(preferred).node() && !request.is_interleaved() {
+            return;
+        }
+        let cpu = context.cpu_here();
+        let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
+        NumaExceptions::note(request, place(preferred), place(from), frames);
     }
 
     fn alloc_from(
@@ -92,18 +110,23 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         )
     }
 
-    /// Whether the zone's level allows the request. Notes it when the level is low.
+    /// As [`Skeleton::allows`]; notes it when the level is low.
     #[inline(always)]
     pub(super) fn may_take(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
         let of = self.zone(zone);
-        let limit = request.effective_limit();
         if matches!(self.mode, PcpMode::Auto { .. }) && !of.is_below_high() {
-            if self.zone(zone).watermark_ok(request.order(), Watermark::High, limit) {
+            if self.allows(zone, request, Watermark::High) {
                 return true;
             }
             of.note_below_high();
         }
-        self.zone(zone).watermark_ok(request.order(), class, limit)
+        self.allows(zone, request, class)
+    }
+
+    /// Whether a block for the request is free and the zone's level allows it.
+    #[inline(always)]
+    pub(super) fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
+        self.zone(zone).watermark_ok(request.order(), class, request.effective_limit())
     }
 
     fn alloc_in(
@@ -115,61 +138,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Option<FrameIndex> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
-            && let Some(frame) = self.pop(context.platform, &pages, order, migratetype)
+            && let Some(frame) = pages.take_or_refill(order, migratetype)
         {
             return Some(frame);
         }
         self.alloc_directly(context, zone, order, migratetype)
-    }
-
-    /// Takes a block off a CPU's lists, refilling them first if they have none.
-    fn pop(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        self.take_listed(pages, order, migratetype).or_else(|| {
-            self.refill(platform, pages, order, migratetype);
-            self.take_listed(pages, order, migratetype)
-        })
-    }
-
-    /// Takes a block off a CPU's lists, if there is one.
-    #[inline(always)]
-    fn take_listed(
-        &self,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        let frame = Y::take(self, pages, order, migratetype)?;
-        self.frames.set_state(frame, FrameState::allocated(order, migratetype));
-        let pcp = &pages.pcp;
-        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
-        self.mode.note_alloc(pcp, 1);
-        Some(frame)
-    }
-
-    /// Moves blocks from the zone to the lists of a CPU that has none of this kind.
-    #[cold]
-    pub(super) fn refill(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-    ) {
-        let LocalPages { pcp, events, zone, .. } = pages;
-        let wanted = self.mode.refill(pcp, order, self.zone(*zone).is_below_high());
-        let taken = Y::refill(self, platform, pages, order, migratetype, wanted);
-        if taken == FrameCount::ZERO {
-            return;
-        }
-        pcp.count.set(pcp.count.get() + taken.get() as u32);
-        pcp.expire.set(super::drain::EXPIRE_TICKS);
-        self.books.count(platform, || events.note_refill(taken));
     }
 
     /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
@@ -183,11 +156,58 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         migratetype: MigrateType,
     ) -> Option<FrameIndex> {
         let guard = self.lock_zone(context.platform, zone);
-        let block = guard.take(order, migratetype, &mut Mode::default())?;
+        let block = self.take_for_user(&guard, order, migratetype, &mut Step::default())?;
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        self.unlock_and_note(context, zone, guard, count);
+        Some(block)
+    }
+
+    /// Takes a block from the zone for a user.
+    pub(super) fn take_for_user(
+        &self,
+        guard: &Guard<'_, P, Y>,
+        order: Order,
+        migratetype: MigrateType,
+        step: &mut Step,
+    ) -> Option<FrameIndex> {
+        let block = guard.take(order, migratetype, step)?;
         self.frames.set_state(block, FrameState::allocated(order, migratetype));
         guard.sub_free(order.frames());
-        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
-        self.unlock_and_count(context, zone, guard, count);
         Some(block)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
+    /// Takes a block off the lists, refilling them first if they have none.
+    fn take_or_refill(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
+        self.take_listed(order, migratetype).or_else(|| {
+            self.refill(order, migratetype);
+            self.take_listed(order, migratetype)
+        })
+    }
+
+    /// Takes a block off the lists, if there is one.
+    #[inline(always)]
+    fn take_listed(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
+        let LocalPages { design, pcp, .. } = self;
+        let frame = Y::take(self, order, migratetype)?;
+        design.frames.set_state(frame, FrameState::allocated(order, migratetype));
+        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        design.mode.note_alloc(pcp, 1);
+        Some(frame)
+    }
+
+    /// Moves blocks from the zone to the lists, which have none of this kind.
+    #[cold]
+    pub(super) fn refill(&self, order: Order, migratetype: MigrateType) {
+        let LocalPages { design, pcp, .. } = self;
+        let wanted = design.mode.refill(pcp, order, design.zone(self.zone).is_below_high());
+        let taken = Y::refill(self, order, migratetype, wanted);
+        if taken == FrameCount::ZERO {
+            return;
+        }
+        pcp.count.set(pcp.count.get() + taken.get() as u32);
+        pcp.expire.set(super::drain::EXPIRE_TICKS);
+        design.books.note(pcp.platform(), || self.per_cpu.events.note_refill(taken));
     }
 }

@@ -1,7 +1,7 @@
 //! Many blocks in one call: each lock is taken once for many.
 
 use super::{LocalPages, Policy, Skeleton};
-use crate::fallback::Mode;
+use crate::fallback::Step;
 use crate::frame::FrameState;
 use crate::pageblock::BlockType;
 use freehold::designs::Context;
@@ -101,7 +101,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
             let end = out.len().min(count + CHUNK_BLOCKS);
             // There is enough for all: that was checked once, above.
             let out = &mut out[count..end];
-            let taken = self.take_or_refill(context, &pages, request, || true, out);
+            let taken = self.take_many_or_refill(&pages, request, || true, out);
             if taken == 0 {
                 break;
             }
@@ -169,12 +169,33 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if Y::list(&self.mode, order, migratetype).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
-            let count = self.take_or_refill(context, &pages, request, &may_take, out);
+            let count = self.take_many_or_refill(&pages, request, &may_take, out);
             if count > 0 {
                 return count;
             }
         }
-        self.take_many_directly(context, zone, request, may_take, out)
+        self.alloc_many_directly(context, zone, request, may_take, out)
+    }
+
+    /// Takes blocks off a CPU's lists, refilling them first if they are empty. If the refill
+    /// lowered the zone below what the request may dip to, takes one block, as a single allocation
+    /// would.
+    fn take_many_or_refill(
+        &self,
+        pages: &LocalPages<'_, P, Y>,
+        request: &Request,
+        may_take: impl Fn() -> bool,
+        out: &mut [Pfn],
+    ) -> usize {
+        let (order, migratetype) = (request.order(), request.content());
+        match self.take_many_listed(pages, order, migratetype, out) {
+            0 => {
+                pages.refill(order, migratetype);
+                let blocks = if may_take() { out.len() } else { 1 };
+                self.take_many_listed(pages, order, migratetype, &mut out[..blocks])
+            }
+            count => count,
+        }
     }
 
     fn take_many_listed(
@@ -184,43 +205,22 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         migratetype: MigrateType,
         out: &mut [Pfn],
     ) -> usize {
-        let pcp = &pages.pcp;
         let state = FrameState::allocated(order, migratetype);
         let (room, mut slots) = (out.len(), out.iter_mut());
-        let count = Y::take_many(self, pages, order, migratetype, room, |block| {
+        let count = Y::take_many(pages, order, migratetype, room, |block| {
             self.frames.set_state(block, state);
             if let Some(slot) = slots.next() {
                 *slot = self.frames.pfn_of(block);
             }
         });
+        let pcp = &pages.pcp;
         pcp.count.set(pcp.count.get() - ((count as u32) << order.get()));
         self.mode.note_alloc(pcp, count);
         count
     }
 
-    /// Takes blocks off the lists, refilling them first if they are empty. If the refill lowered
-    /// the zone below what the request may dip to, takes one block, as a single allocation would.
-    fn take_or_refill(
-        &self,
-        context: Context<'_, P>,
-        pages: &LocalPages<'_, P, Y>,
-        request: &Request,
-        may_take: impl Fn() -> bool,
-        out: &mut [Pfn],
-    ) -> usize {
-        let (order, migratetype) = (request.order(), request.content());
-        match self.take_many_listed(pages, order, migratetype, out) {
-            0 => {
-                self.refill(context.platform, pages, order, migratetype);
-                let blocks = if may_take() { out.len() } else { 1 };
-                self.take_many_listed(pages, order, migratetype, &mut out[..blocks])
-            }
-            count => count,
-        }
-    }
-
     /// Takes blocks from the zone under one hold of the lock, each as a separate request would.
-    fn take_many_directly(
+    fn alloc_many_directly(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
@@ -230,24 +230,23 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> usize {
         let (order, migratetype) = (request.order(), request.content());
         let guard = self.lock_zone(context.platform, zone);
-        let (mut mode, mut count) = (Mode::default(), 0);
+        let (mut step, mut count) = (Step::default(), 0);
         for slot in out {
             if !may_take() {
                 break;
             }
-            let Some(block) = guard.take(order, migratetype, &mut mode) else { break };
-            self.frames.set_state(block, FrameState::allocated(order, migratetype));
-            guard.sub_free(order.frames());
+            let block = self.take_for_user(&guard, order, migratetype, &mut step);
+            let Some(block) = block else { break };
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
         let frames = FrameCount::new((count as u64) << order.get());
-        self.unlock_and_count(context, zone, guard, |events| events.note_direct_alloc(frames));
+        self.unlock_and_note(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
     }
 
     fn free_run(&self, context: Context<'_, P>, run: &mut Run<'_, P, Y>) {
-        let (platform, order) = (context.platform, run.order);
+        let order = run.order;
         let Some(first) = run.next() else { return };
         let (zone, of) = self.blocks.of_used(first);
         if let Some(migratetype) = of.migratetype()
@@ -257,14 +256,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let home = Y::home(self, here, first);
             if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
                 let blocks = core::iter::once(first).chain(run).inspect(|&block| {
-                    let mark = Y::mark(self, &pages, block, order, of);
+                    let mark = Y::mark(&pages, block, order, of);
                     self.frames.set_state(block, mark);
                 });
                 let list_of = &pages.pcp.lists[list];
                 let freed = list_of.push_front_many(&self.frames, blocks);
-                let excess = self.note_pushed(platform, &mut pages, order, freed);
+                let excess = pages.note_pushed(order, freed);
                 if let Some(excess) = excess {
-                    self.drain_pages(platform, pages, excess, list);
+                    pages.drain(excess, list);
                 }
                 return;
             }

@@ -103,7 +103,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         request: &Request,
         owner: &dyn Migrate,
     ) -> Outcome {
-        if self.serves(zone, request) {
+        if self.allows(zone, request, request.depth()) {
             return Outcome::Success;
         }
         if !self.is_suitable(zone, request) {
@@ -114,7 +114,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             if let Some(block) = compactor.captured {
                 break Outcome::Captured(block);
             }
-            if self.serves(zone, request) {
+            if self.allows(zone, request, request.depth()) {
                 break Outcome::Success;
             }
             if !compactor.empty_next_pageblock() && !compactor.begin_again() {
@@ -128,11 +128,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         drop(compactor);
         self.lock_zone(context.platform, zone).compaction().set_scanners(at);
         outcome
-    }
-
-    fn serves(&self, zone: ZoneIndex, request: &Request) -> bool {
-        let limit = request.effective_limit();
-        self.zone(zone).watermark_ok(request.order(), request.depth(), limit)
     }
 
     /// Whether compaction can help: there is memory to work with, and fragmentation is the cause.

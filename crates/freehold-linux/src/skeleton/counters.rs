@@ -3,11 +3,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{Policy, Skeleton};
-use freehold::designs::Context;
-use freehold::memmap::index::ZoneIndex;
 use freehold::platform::{Platform, SharedCell, Word};
-use freehold::request::Request;
 use freehold::stat::{Events, NumaExceptions};
 use freehold::units::FrameCount;
 
@@ -99,31 +95,5 @@ pub(super) struct CpuStat<P: Platform> {
 impl<P: Platform> CpuStat<P> {
     pub(super) fn new() -> Self {
         CpuStat { numa: NumaExceptions::new() }
-    }
-}
-
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    pub(super) fn stat_of(&self, cpu: usize, zone: ZoneIndex) -> &CpuStat<P> {
-        self.stats.get(cpu * self.zones.len() + zone.index())
-    }
-
-    /// Counts where frames came from, if it was not the best zone for the request, whose node is
-    /// filled in.
-    #[inline]
-    pub(super) fn note_numa(
-        &self,
-        context: Context<'_, P>,
-        zones: &[u16],
-        request: &Request,
-        from: ZoneIndex,
-        frames: FrameCount,
-    ) {
-        let Some(preferred) = zones.first().map(|&zone| ZoneIndex(zone)) else { return };
-        if self.zone(from).node() == self.zone(preferred).node() && !request.is_interleaved() {
-            return;
-        }
-        let cpu = context.cpu_here();
-        let place = |zone| (self.zone(zone).node(), &self.stat_of(cpu, zone).numa);
-        NumaExceptions::note(request, place(preferred), place(from), frames);
     }
 }

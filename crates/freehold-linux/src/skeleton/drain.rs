@@ -1,16 +1,13 @@
 //! Draining: blocks are returned from a CPU's lists to the zone.
 
 use super::{LocalPages, Policy, Skeleton};
-use crate::pcp::{LISTS, list_order};
-use crate::pcp_tuning::PcpMode;
 use freehold::config::MemoryRange;
 use freehold::designs::Context;
 use freehold::designs::traits::Upkeep;
 use freehold::error::Error;
-use freehold::memmap::index::FrameIndex;
 use freehold::platform::{Pin, Platform, SharedCell};
 use freehold::request::Request;
-use freehold::units::{CpuId, FrameCount, MigrateType, Order};
+use freehold::units::{CpuId, FrameCount};
 
 /// After so many idle ticks, a CPU returns what it caches of another node's zone.
 pub(super) const EXPIRE_TICKS: u32 = 3;
@@ -31,7 +28,7 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
         for zone in self.zone_indexes() {
-            Y::retire(self, context.platform, cpu, zone);
+            Y::release_owned(self, context.platform, cpu, zone);
         }
         // After its ownership has ended, so that nothing is remembered for it.
         self.drain_cpu(context.platform, cpu);
@@ -45,79 +42,23 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
             let pages = self.lock_pcp(context.platform, cpu, zone);
             let mut excess = self.mode.decay(&pages.pcp);
             let batch = pages.pcp.batch.get();
-            if self.zone(zone).node() != home && has_expired(&pages) {
+            if self.zone(zone).node() != home && pages.has_expired() {
                 excess = excess.max(batch);
             }
             if excess > 0 {
-                self.drain_pages(context.platform, pages, excess, 0);
+                pages.drain(excess, 0);
             }
         }
     }
 }
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Returns at least `frames` frames to the zone, or all that there are, in steps of what one
-    /// hold of the zone lock may move. All locks are dropped in between, so that neither other CPUs
-    /// nor interrupts wait for a whole list. If another call then has the lists locked, the rest is
-    /// left to it. `just_used` is the list that a block was put on last.
-    #[cold]
-    pub(super) fn drain_pages(
-        &self,
-        platform: &P,
-        mut pages: LocalPages<'_, P, Y>,
-        frames: u32,
-        just_used: usize,
-    ) {
-        pages.pcp.irqs_as_before(self.books);
-        let (cpu, zone) = (pages.cpu, pages.zone);
-        Y::begin_drain(self, &pages);
-        let mut left = frames;
-        let mut locked = Some(pages);
-        while let Some(pages) = locked {
-            let drained = self.drain_once(platform, &pages, left, just_used);
-            drop(pages);
-            left = left.saturating_sub(drained.get() as u32);
-            if left == 0 || drained == FrameCount::ZERO {
-                break;
-            }
-            locked = self.try_lock_pinned(Pin::new(platform).1, cpu, zone);
-        }
-    }
-
-    /// Returns `frames` frames to the zone, or all that there are, or as many as one hold of the
-    /// zone lock may move; returns how many.
-    fn drain_once(
-        &self,
-        platform: &P,
-        pages: &LocalPages<'_, P, Y>,
-        frames: u32,
-        just_used: usize,
-    ) -> FrameCount {
-        let LocalPages { pcp, events, zone, .. } = pages;
-        let wanted = frames.min(self.mode.hold_frames_max(pcp)).min(pcp.count.get());
-        let drained = Y::drain(self, platform, pages, wanted, just_used);
-        pcp.count.set(pcp.count.get() - drained.get() as u32);
-        pcp.expire.set(EXPIRE_TICKS);
-        self.books.count(platform, || events.note_drain(drained));
-        self.zone(*zone).note_drained();
-        drained
-    }
-
     /// Empties all lists of one CPU.
     pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
         for zone in self.zone_indexes() {
             // Other CPUs may use the lists between two holds of the lock.
-            while self.drain_locked(platform, self.lock_pcp(platform, cpu, zone)) {}
+            while self.lock_pcp(platform, cpu, zone).drain_all() {}
         }
-    }
-
-    /// Empties the lists of one CPU in one zone; returns whether there was something on them.
-    fn drain_locked(&self, platform: &P, pages: LocalPages<'_, P, Y>) -> bool {
-        let count = pages.pcp.count.get();
-        if count > 0 {
-            self.drain_pages(platform, pages, count, 0);
-        }
-        count > 0
     }
 
     /// Empties the lists of all CPUs whose locks are free; returns whether all were. A call that
@@ -128,7 +69,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             for zone in self.zone_indexes() {
                 match self.try_lock_pinned(context.pin().1, cpu, zone) {
                     Some(pages) => {
-                        self.drain_locked(context.platform, pages);
+                        pages.drain_all();
                     }
                     None => all = false,
                 }
@@ -157,85 +98,59 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 }
 
-/// Counts down the idle ticks of another node's pages; returns whether they have expired.
-fn has_expired<P: Platform, Y: Policy<P>>(pages: &LocalPages<'_, P, Y>) -> bool {
-    let expire = &pages.pcp.expire;
-    if pages.pcp.count.get() == 0 || expire.get() == 0 {
-        return false;
+impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
+    /// Returns at least `frames` frames to the zone, or all that there are, in steps of what one
+    /// hold of the zone lock may move. All locks are dropped in between, so that neither other CPUs
+    /// nor interrupts wait for a whole list. If another call then has the lists locked, the rest is
+    /// left to it. `just_used` is the list that a block was put on last.
+    #[cold]
+    pub(super) fn drain(mut self, frames: u32, just_used: usize) {
+        let LocalPages { design, cpu, zone, .. } = self;
+        let platform = self.pcp.platform();
+        self.pcp.irqs_as_before(design.books);
+        Y::begin_drain(&self);
+        let mut left = frames;
+        let mut locked = Some(self);
+        while let Some(pages) = locked {
+            let drained = pages.drain_once(left, just_used);
+            drop(pages);
+            left = left.saturating_sub(drained.get() as u32);
+            if left == 0 || drained == FrameCount::ZERO {
+                break;
+            }
+            locked = design.try_lock_pinned(Pin::new(platform).1, cpu, zone);
+        }
     }
-    expire.set(expire.get() - 1);
-    expire.get() == 0
-}
 
-/// Returns at least `wanted` frames, oldest first, under one hold of the zone lock, and calls
-/// `each` with every block before it is returned; returns how many frames left the lists, which
-/// have at least `wanted`. `just_used` is the list that a block was put on last.
-pub(crate) fn drain_lists<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    platform: &P,
-    pages: &LocalPages<'_, P, Y>,
-    wanted: u32,
-    just_used: usize,
-    mut each: impl FnMut(FrameIndex),
-) -> FrameCount {
-    let (mut drained, mut available) = (FrameCount::ZERO, FrameCount::ZERO);
-    let guard = design.lock_zone_of(platform, pages);
-    for_each_victim(design, pages, wanted, just_used, |block, order| {
-        each(block);
-        available += design.give(&guard, block, order, pages.zone);
-        drained += order.frames();
-    });
-    guard.add_free(available);
-    drained
-}
+    /// Returns `frames` frames to the zone, or all that there are, or as many as one hold of the
+    /// zone lock may move; returns how many.
+    fn drain_once(&self, frames: u32, just_used: usize) -> FrameCount {
+        let LocalPages { design, pcp, .. } = self;
+        let wanted = frames.min(design.mode.hold_frames_max(pcp)).min(pcp.count.get());
+        let drained = Y::drain(self, wanted, just_used);
+        pcp.count.set(pcp.count.get() - drained.get() as u32);
+        pcp.expire.set(EXPIRE_TICKS);
+        design.books.note(pcp.platform(), || self.per_cpu.events.note_drain(drained));
+        design.zone(self.zone).note_drained();
+        drained
+    }
 
-/// Takes at least `wanted` frames off a CPU's lists, oldest first. The lists have that many.
-pub(crate) fn for_each_victim<P: Platform, Y: Policy<P>>(
-    design: &Skeleton<P, Y>,
-    pages: &LocalPages<'_, P, Y>,
-    wanted: u32,
-    just_used: usize,
-    mut each: impl FnMut(FrameIndex, Order),
-) {
-    let mut left = i64::from(wanted);
-    let mut take_last = |list: usize| {
-        let order = list_order(list);
-        let list = &pages.pcp.lists[list];
-        let Some(block) = list.last() else { return 0 };
-        list.remove(&design.frames, block);
-        each(block, order);
-        order.frames().get() as i64
-    };
-    match design.mode {
-        // As in Linux 6.12: the list used last first, each list until it is empty.
-        PcpMode::Auto { .. } => {
-            for list in (just_used..LISTS).chain(0..just_used) {
-                while left > 0 {
-                    match take_last(list) {
-                        0 => break,
-                        frames => left -= frames,
-                    }
-                }
-            }
+    /// Empties the lists; returns whether there was something on them.
+    fn drain_all(self) -> bool {
+        let count = self.pcp.count.get();
+        if count > 0 {
+            self.drain(count, 0);
         }
-        // As in Linux 4.16: one block from each type's list in turn, more blocks from a list the
-        // more empty ones were passed, so that only a lone list is emptied at once.
-        PcpMode::Fixed { .. } => {
-            let (mut list, mut burst) = (0, 0);
-            while left > 0 {
-                let next = (1..=MigrateType::COUNT)
-                    .find(|step| !pages.pcp.lists[(list + step) % MigrateType::COUNT].is_empty());
-                let step = next.expect("the lists hold as many frames as the CPU counts");
-                burst += step as i64;
-                list = (list + step) % MigrateType::COUNT;
-                if burst == MigrateType::COUNT as i64 {
-                    burst = left;
-                }
-                while burst > 0 && left > 0 && take_last(list) > 0 {
-                    burst -= 1;
-                    left -= 1;
-                }
-            }
+        count > 0
+    }
+
+    /// Counts down the idle ticks of another node's pages; returns whether they have expired.
+    fn has_expired(&self) -> bool {
+        let expire = &self.pcp.expire;
+        if self.pcp.count.get() == 0 || expire.get() == 0 {
+            return false;
         }
+        expire.set(expire.get() - 1);
+        expire.get() == 0
     }
 }

@@ -1,9 +1,8 @@
 //! Free: check that the user holds the block, then put it on a list.
 
-use super::{LocalPages, Policy, Skeleton};
+use super::{Guard, LocalPages, Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
-use crate::zone::ZoneGuard;
 use freehold::Error;
 use freehold::designs::Context;
 use freehold::designs::traits::Free;
@@ -16,7 +15,7 @@ impl<P: Platform, Y: Policy<P>> Free<P> for Skeleton<P, Y> {
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         let frame = self.claim(context.platform, pfn, order)?;
-        self.give_back(context, frame, order);
+        self.put_claimed(context, frame, order);
         Ok(())
     }
 }
@@ -103,8 +102,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Puts a claimed block on a list of the CPU that it belongs to, or of the zone.
     #[inline]
-    fn give_back(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
-        let platform = context.platform;
+    fn put_claimed(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
         let (zone, of) = self.blocks.of_used(frame);
         if let Some(migratetype) = of.migratetype()
             && let Some(list) = Y::list(&self.mode, order, migratetype)
@@ -112,38 +110,16 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             let (here, pin) = context.pin();
             let home = Y::home(self, here, frame);
             if let Some(mut pages) = self.try_lock_pinned(pin, home, zone) {
-                let mark = Y::mark(self, &pages, frame, order, of);
+                let mark = Y::mark(&pages, frame, order, of);
                 self.frames.set_state(frame, mark);
                 pages.pcp.lists[list].push(&self.frames, frame, End::Front);
-                if let Some(excess) = self.note_pushed(platform, &mut pages, order, 1) {
-                    self.drain_pages(platform, pages, excess, list);
+                if let Some(excess) = pages.note_pushed(order, 1) {
+                    pages.drain(excess, list);
                 }
                 return;
             }
         }
         self.free_directly(context, zone, &[frame], order);
-    }
-
-    /// Counts blocks that were put on a CPU's list; returns how many frames to drain if the lists
-    /// have become too long.
-    #[inline(always)]
-    pub(super) fn note_pushed(
-        &self,
-        platform: &P,
-        pages: &mut LocalPages<'_, P, Y>,
-        order: Order,
-        blocks: usize,
-    ) -> Option<u32> {
-        let LocalPages { pcp, events, zone, .. } = pages;
-        let frames = (blocks as u32) << order.get();
-        pcp.count.set(pcp.count.get() + frames);
-        let freed = FrameCount::new(u64::from(frames));
-        if self.books.counts_late() {
-            pcp.irqs_on();
-        }
-        self.books.count(platform, || events.note_free(freed));
-        let below_high = || self.zone(*zone).is_below_high();
-        self.mode.note_free(pcp, order, blocks, below_high)
     }
 
     /// Frees claimed blocks to their zone, bypassing the per-CPU lists.
@@ -157,16 +133,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) {
         let guard = self.lock_zone(context.platform, zone);
         for &block in blocks {
-            guard.add_free(self.give(&guard, block, order, zone));
+            guard.add_free(self.put_in_zone(&guard, block, order, zone));
         }
         let frames = FrameCount::new((blocks.len() as u64) << order.get());
-        self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(frames));
+        self.unlock_and_note(context, zone, guard, |events| events.note_direct_free(frames));
     }
 
-    /// Frees a block to its zone as the design does it; returns by how many frames the level rises.
-    pub(crate) fn give(
+    /// Puts a block on the lists of its zone as the design does it; returns by how many frames the
+    /// level rises.
+    pub(crate) fn put_in_zone(
         &self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        guard: &Guard<'_, P, Y>,
         block: FrameIndex,
         order: Order,
         zone: ZoneIndex,
@@ -175,9 +152,27 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             && Y::puts_off_merging(self, zone)
             && self.blocks.block_type(block) != BlockType::Isolated
         {
-            guard.give_unmerged(block)
+            guard.put_unmerged(block)
         } else {
-            guard.give(block, order, None)
+            guard.put(block, order, None)
         }
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
+    /// Notes blocks that were put on a list; returns how many frames to drain if the lists have
+    /// become too long.
+    #[inline(always)]
+    pub(super) fn note_pushed(&mut self, order: Order, blocks: usize) -> Option<u32> {
+        let LocalPages { design, per_cpu, zone, .. } = *self;
+        let pcp = &mut self.pcp;
+        let frames = (blocks as u32) << order.get();
+        pcp.count.set(pcp.count.get() + frames);
+        let freed = FrameCount::new(u64::from(frames));
+        if design.books.counts_late() {
+            pcp.irqs_on();
+        }
+        design.books.note(pcp.platform(), || per_cpu.events.note_free(freed));
+        design.mode.note_free(pcp, order, blocks, || design.zone(zone).is_below_high())
     }
 }

@@ -137,7 +137,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Frees a range of claimed blocks, with the lock dropped in between.
-    pub(super) fn give_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: FrameRange) {
+    pub(super) fn put_span(&self, context: Context<'_, P>, zone: ZoneIndex, span: FrameRange) {
         let mut at = span.first;
         while at < span.end {
             let mut freed = FrameCount::ZERO;
@@ -147,11 +147,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                     break;
                 }
                 let order = self.frames.state(at).order().unwrap_or(Order::ZERO);
-                guard.add_free(self.give(&guard, at, order, zone));
+                guard.add_free(self.put_in_zone(&guard, at, order, zone));
                 freed += order.frames();
                 at = at.after(order);
             }
-            self.unlock_and_count(context, zone, guard, |events| events.note_direct_free(freed));
+            self.unlock_and_note(context, zone, guard, |events| events.note_direct_free(freed));
         }
     }
 }

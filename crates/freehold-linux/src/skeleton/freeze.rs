@@ -84,7 +84,7 @@ mod tests {
 
     type Frames<Y> = PageAllocator<TestPlatform, Skeleton<TestPlatform, Y>>;
 
-    fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Own>) -> Frames<Y> {
+    fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Settings>) -> Frames<Y> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
         let cpus = [NodeId::new(0); 2];
         let min_free = Some(FrameCount::ZERO);

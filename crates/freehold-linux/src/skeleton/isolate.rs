@@ -168,7 +168,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             if at == end {
                 guard.compaction().note_range();
             }
-            self.design.unlock_and_count(self.context, self.zone, guard, |events| {
+            self.design.unlock_and_note(self.context, self.zone, guard, |events| {
                 events.note_direct_alloc(order.frames());
             });
         }

@@ -12,9 +12,8 @@ use core::ops::Range;
 
 use super::walk::{WINDOW_FRAMES, Walk};
 use super::{Policy, Skeleton};
-use crate::fallback::Mode;
-use crate::frame::{FrameState, Tag};
-use crate::zone::ZoneGuard;
+use crate::fallback::Step;
+use crate::frame::Tag;
 use freehold::designs::Context;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
@@ -195,7 +194,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
             if let Some(request) = request {
                 // Only under the lock do counts and level agree.
-                merged.taken = self.take_merged(&guard, zone, request);
+                let (order, content) = (request.order(), request.content());
+                if self.allows(zone, request, request.depth()) {
+                    merged.taken = self.take_for_user(&guard, order, content, &mut Step::default());
+                }
                 merged.denied = reason != For::Compaction
                     && merged.taken.is_none()
                     && self.allows(zone, request, Watermark::Ignore);
@@ -219,7 +221,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
             match (merged.taken, request) {
                 (Some(_), Some(request)) => {
-                    self.unlock_and_count(context, zone, guard, |events| {
+                    self.unlock_and_note(context, zone, guard, |events| {
                         events.note_direct_alloc(request.order().frames());
                     });
                 }
@@ -239,28 +241,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         });
         let first = first.map_or(end, |frame| frame.0);
         first..end.min(first + WINDOW_FRAMES)
-    }
-
-    /// Whether a block for the request is free and the level allows it.
-    fn allows(&self, zone: ZoneIndex, request: &Request, class: Watermark) -> bool {
-        self.zone(zone).watermark_ok(request.order(), class, request.effective_limit())
-    }
-
-    /// Takes a block for a request if one is free and the level allows it.
-    fn take_merged(
-        &self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
-        zone: ZoneIndex,
-        request: &Request,
-    ) -> Option<FrameIndex> {
-        let (order, content) = (request.order(), request.content());
-        if !self.allows(zone, request, request.depth()) {
-            return None;
-        }
-        let block = guard.take(order, content, &mut Mode::default())?;
-        self.frames.set_state(block, FrameState::allocated(order, content));
-        guard.sub_free(order.frames());
-        Some(block)
     }
 }
 

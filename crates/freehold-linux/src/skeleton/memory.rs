@@ -24,7 +24,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         })?;
         let FrameRange { first, end } = place;
         self.check_unused(first, end, zone)?;
-        self.free_new(context.platform, zone, first, end);
+        self.put_new(context.platform, zone, first, end);
         Ok(())
     }
 
@@ -45,9 +45,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         Ok(())
     }
 
-    /// Frees new memory in the largest blocks that fit, lowest first and to the back of the lists,
+    /// Puts new memory in the largest blocks that fit, lowest first and at the back of the lists,
     /// so that low frames are allocated first. All invariants hold in between.
-    fn free_new(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
+    fn put_new(&self, platform: &P, zone: ZoneIndex, first: FrameIndex, end: FrameIndex) {
         let mut at = first;
         while at < end {
             let order = at.largest_before(end);
@@ -57,7 +57,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
                 self.blocks.set_zone(frame, zone);
                 self.frames.set_state(frame, FrameState::TAIL);
             }
-            let available = guard.give(at, order, Some(End::Back));
+            let available = guard.put(at, order, Some(End::Back));
             guard.add_memory(order.frames(), available);
             drop(guard);
             at = next;

@@ -2,11 +2,10 @@
 //! content to, and those whose content has moved away.
 
 use super::walk::{WINDOW_FRAMES, Walk};
-use super::{Policy, Skeleton};
+use super::{Guard, Policy, Skeleton};
 use crate::frame::{FrameState, FrameTable, Tag};
 use crate::pageblock::BlockType;
 use crate::stack::Stack;
-use crate::zone::ZoneGuard;
 use freehold::compact::state::Scanners;
 use freehold::compact::{Compaction, Migrate, MigrateError};
 use freehold::designs::Context;
@@ -301,7 +300,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         let guard = self.design.lock_zone(self.context.platform, self.zone);
         while let Some(block) = self.left.pop(&self.design.frames) {
             let order = self.design.frames.state(block).order().unwrap_or(Order::ZERO);
-            guard.add_free(guard.give(block, order, None));
+            guard.add_free(guard.put(block, order, None));
             if self.captured.is_none() {
                 self.captured = self.capture(&guard, block);
             }
@@ -310,25 +309,20 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         let taken_back = core::mem::take(&mut self.taken_back);
         guard.compaction().note_migrated(taken_back);
         let handed_out = core::mem::take(&mut self.handed_out);
-        self.design.unlock_and_count(self.context, self.zone, guard, |events| {
+        self.design.unlock_and_note(self.context, self.zone, guard, |events| {
             events.note_direct_alloc(handed_out);
             events.note_direct_free(taken_back);
         });
     }
 
     /// Takes the free block that `part` has become a part of, if it serves the request.
-    fn capture(
-        &mut self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
-        part: FrameIndex,
-    ) -> Option<FrameIndex> {
-        let (order, migratetype, watermark) =
-            (self.request?.order(), self.request?.content(), self.request?.depth());
+    fn capture(&mut self, guard: &Guard<'_, P, Y>, part: FrameIndex) -> Option<FrameIndex> {
+        let request = self.request?;
+        let (order, migratetype) = (request.order(), request.content());
         let frames = &self.design.frames;
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;
-        let limit = self.request?.effective_limit();
-        let allowed = self.design.zone(self.zone).watermark_ok(order, watermark, limit);
+        let allowed = self.design.allows(self.zone, request, request.depth());
         let block = part.head(from);
         if !allowed || !guard.capture(block, from, order, migratetype) {
             return None;
@@ -346,7 +340,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             let guard = self.design.lock_zone(self.context.platform, self.zone);
             for _ in 0..BATCH {
                 let Some((block, order)) = self.targets.take_any(frames) else { break };
-                guard.add_free(guard.give(block, order, None));
+                guard.add_free(guard.put(block, order, None));
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The skeleton of the designs after the kernel's: zones with one lock each, and per-CPU lists in
-//! front of them. A [`Policy`] defines how a design differs.
+//! front of them. [`Parts`] is what a design has beside the data here, and [`Policy`] is what it
+//! does in another way.
 //!
 //! Source: Linux 6.12 `mm/page_alloc.c`, and 4.16 for `pcp=fixed`. Deviations: `docs/designs.md`.
 
@@ -7,20 +8,16 @@ use core::fmt;
 
 use crate::bookkeeping::{Bookkeeping, Counters};
 use crate::buddy::Tables;
-use crate::frame::{FrameTable, FrameTablePlan};
-use crate::pageblock::{BlockTable, BlockTablePlan};
+use crate::frame::FrameTable;
+use crate::pageblock::BlockTable;
 use crate::pcp::{PcpGuard, PerCpuPages};
 use crate::pcp_tuning::PcpMode;
 use crate::zone::{Zone, ZoneGuard};
-use freehold::Error;
-use freehold::config::Config;
+use freehold::designs::Context;
 use freehold::designs::hotplug::Hotplug;
-use freehold::designs::{Context, Design};
 use freehold::memmap::index::ZoneIndex;
-use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::region::Table;
 use freehold::platform::{Pin, Platform, Section};
-use freehold::topology::Topology;
-use freehold::units::Order;
 
 mod alloc;
 mod bulk;
@@ -32,8 +29,10 @@ mod free_range;
 mod freeze;
 mod isolate;
 mod late;
+mod layout;
 mod memory;
 mod migrate;
+mod parts;
 mod policy;
 mod range;
 mod report;
@@ -42,14 +41,14 @@ mod validate;
 mod walk;
 
 use counters::{CpuEvents, CpuStat};
-pub(crate) use drain::{drain_lists, for_each_victim};
+pub(super) use parts::{OwnTables, Parts};
 pub(super) use policy::Policy;
-pub(crate) use policy::refill_one_by_one;
-pub(super) use settings::NoneOfItsOwn;
+pub(crate) use policy::{drain_lists, for_each_victim, refill_one_by_one};
+pub(super) use settings::{NoneOfItsOwn, meaning, word};
 pub use settings::{OwnSettings, Pcp, ZonedSettings};
 
 /// A design with one lock per zone.
-pub struct Skeleton<P: Platform, Y: Policy<P>> {
+pub struct Skeleton<P: Platform, Y: Parts<P>> {
     pub(crate) frames: FrameTable<P>,
     pub(crate) blocks: BlockTable<P>,
     zones: Table<Zone<P>>,
@@ -60,52 +59,32 @@ pub struct Skeleton<P: Platform, Y: Policy<P>> {
     stats: Table<CpuStat<P>>,
     pub(crate) mode: PcpMode,
     pub(crate) books: Bookkeeping,
-    pub(crate) policy: Y,
+    /// The settings that only this design has.
+    pub(crate) own: Y::Settings,
+    /// The tables that only this design has.
+    pub(crate) tables: Y::Tables,
 }
 
+/// The lock of a zone, held, with the design's data beside its free lists.
+pub(crate) type Guard<'a, P, Y> =
+    ZoneGuard<'a, P, <<Y as Parts<P>>::Tables as OwnTables<P>>::Beside<'a>>;
+
 /// What one CPU caches of one zone, and its counters on their own lines.
-pub(crate) struct PerCpu<P: Platform, Y: Policy<P>> {
+pub(crate) struct PerCpu<P: Platform, Y: Parts<P>> {
     pages: PerCpuPages<P>,
     events: CpuEvents<P>,
     pub(crate) own: Y::PerCpu,
 }
 
-/// Where the tables of the design lie.
-pub struct SkeletonPlan<P: Platform, Y: Policy<P>> {
-    zones: TablePlan<Zone<P>>,
-    hotplug: TablePlan<Hotplug<P>>,
-    blocks: BlockTablePlan<P>,
-    cpus: TablePlan<PerCpu<P, Y>>,
-    policy: Y::Plan,
-    frames: FrameTablePlan<P>,
-    stats: TablePlan<CpuStat<P>>,
-    mode: PcpMode,
-    books: Bookkeeping,
-}
-
-impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
     #[inline(always)]
     pub(crate) fn zone(&self, zone: ZoneIndex) -> &Zone<P> {
         self.zones.get(zone.index())
     }
 
     #[inline]
-    pub(crate) fn lock_zone<'a>(
-        &'a self,
-        platform: &'a P,
-        zone: ZoneIndex,
-    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+    pub(crate) fn lock_zone<'a>(&'a self, platform: &'a P, zone: ZoneIndex) -> Guard<'a, P, Y> {
         self.lock_zone_after(platform, self.books.enter_zone(platform), zone)
-    }
-
-    /// Takes the lock of the zone that a CPU's locked pages are of.
-    #[inline]
-    pub(crate) fn lock_zone_of<'a>(
-        &'a self,
-        platform: &'a P,
-        pages: &LocalPages<'_, P, Y>,
-    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
-        self.lock_zone_after(platform, self.books.enter_zone_from_lists(platform), pages.zone)
     }
 
     #[inline]
@@ -114,24 +93,24 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         platform: &'a P,
         section: Section<'a, P>,
         zone: ZoneIndex,
-    ) -> ZoneGuard<'a, P, Y::Beside<'a>> {
+    ) -> Guard<'a, P, Y> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };
-        self.zone(zone).lock(section, tables, Y::beside(self, platform, zone))
+        self.zone(zone).lock(section, tables, self.tables.of_zone(platform, zone))
     }
 
     /// Drops a zone lock and counts what was done under it bypassing the lists of any CPU: with
     /// interrupts still off, if counts are to be exact.
-    fn unlock_and_count(
+    fn unlock_and_note(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
-        guard: ZoneGuard<'_, P, Y::Beside<'_>>,
+        guard: Guard<'_, P, Y>,
         count: impl FnOnce(&CpuEvents<P>),
     ) {
         let cpu = context.cpu_here();
         let count = || count(&self.per_cpu(cpu, zone).events);
         match self.books.counters {
-            Counters::Exact => guard.unlock_and_count(count),
+            Counters::Exact => guard.unlock_and_note(count),
             Counters::Relaxed => {
                 drop(guard);
                 count();
@@ -142,6 +121,10 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[inline(always)]
     pub(crate) fn per_cpu(&self, cpu: usize, zone: ZoneIndex) -> &PerCpu<P, Y> {
         self.cpus.get(cpu * self.zones.len() + zone.index())
+    }
+
+    fn stat_of(&self, cpu: usize, zone: ZoneIndex) -> &CpuStat<P> {
+        self.stats.get(cpu * self.zones.len() + zone.index())
     }
 
     /// Takes the lock of the running CPU's pages of a zone, if it is free.
@@ -163,9 +146,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> Option<LocalPages<'a, P, Y>> {
-        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        let pcp = pages.try_lock_pinned(pin, self.books)?;
-        Some(LocalPages { pcp, events, own, zone, cpu })
+        let per_cpu = self.per_cpu(cpu, zone);
+        let pcp = per_cpu.pages.try_lock_pinned(pin, self.books)?;
+        Some(LocalPages { design: self, pcp, per_cpu, zone, cpu })
     }
 
     /// Waits for the lock of any CPU's pages of a zone.
@@ -175,8 +158,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         cpu: usize,
         zone: ZoneIndex,
     ) -> LocalPages<'a, P, Y> {
-        let PerCpu { pages, events, own } = self.per_cpu(cpu, zone);
-        LocalPages { pcp: pages.lock(platform, self.books), events, own, zone, cpu }
+        let per_cpu = self.per_cpu(cpu, zone);
+        let pcp = per_cpu.pages.lock(platform, self.books);
+        LocalPages { design: self, pcp, per_cpu, zone, cpu }
     }
 
     pub(crate) fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> + use<P, Y> {
@@ -185,76 +169,25 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 }
 
 /// One CPU's pages of one zone, locked, with what goes with them.
-pub struct LocalPages<'a, P: Platform, Y: Policy<P>> {
+pub struct LocalPages<'a, P: Platform, Y: Parts<P>> {
+    pub(crate) design: &'a Skeleton<P, Y>,
     pub(crate) pcp: PcpGuard<'a, P>,
-    events: &'a CpuEvents<P>,
-    pub(crate) own: &'a Y::PerCpu,
+    pub(crate) per_cpu: &'a PerCpu<P, Y>,
     pub(crate) zone: ZoneIndex,
     pub(crate) cpu: usize,
 }
 
-// SAFETY: a frame that is handed out was on a list, where `add_memory` or a free has put it, and is
-// on none until it is freed. Tables are moved into the skeleton, and live as long as it does.
-#[expect(unsafe_code, reason = "states what frames are handed out")]
-unsafe impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
-    const NAME: &'static str = Y::NAME;
-    const ORDER_MAX: Order = Order::BUDDY_MAX;
-    type Settings = ZonedSettings<Y::Own>;
-    type Plan = SkeletonPlan<P, Y>;
-
-    fn plan(
-        config: &Config<'_>,
-        settings: &Self::Settings,
-        layout: &mut LayoutBuilder,
-    ) -> Result<Self::Plan, Error> {
-        let zones = config.zones().count();
-        let per_cpus = config.cpu_nodes.len() * zones;
-        Ok(SkeletonPlan {
-            mode: settings.mode()?,
-            books: settings.bookkeeping(),
-            zones: layout.table(SectionKind::Zones, zones)?,
-            hotplug: layout.table(SectionKind::Zones, 1)?,
-            blocks: BlockTablePlan::new(config, Y::MERGES_LATE, layout)?,
-            cpus: layout.table(SectionKind::PerCpu, per_cpus)?,
-            policy: Y::plan(config, settings, layout)?,
-            frames: FrameTablePlan::new(config, layout)?,
-            stats: layout.table(SectionKind::PerCpu, per_cpus)?,
-        })
-    }
-
-    // As all steps of `allocator/build.rs`.
-    #[inline(never)]
-    fn carve(
-        plan: &Self::Plan,
-        config: &Config<'_>,
-        _topology: &Topology,
-        settings: &Self::Settings,
-        carver: &mut Carver,
-    ) -> Self {
-        let mut zones = config.zones();
-        Skeleton {
-            // The tables are carved in the order in which they were planned.
-            zones: carver.table(plan.zones, |_| {
-                let (node, kind) = zones.next().expect("one zone for each planned record");
-                Zone::new(node, kind)
-            }),
-            hotplug: carver.table(plan.hotplug, |_| Hotplug::new(config)),
-            blocks: BlockTable::carve(&plan.blocks, carver),
-            cpus: carver.table(plan.cpus, |_| PerCpu {
-                pages: PerCpuPages::new(),
-                events: CpuEvents::new(),
-                own: Y::per_cpu(),
-            }),
-            policy: Y::carve(&plan.policy, config, settings, carver),
-            frames: FrameTable::carve(&plan.frames, carver),
-            stats: carver.table(plan.stats, |_| CpuStat::new()),
-            mode: plan.mode,
-            books: plan.books,
-        }
+impl<'a, P: Platform, Y: Parts<P>> LocalPages<'a, P, Y> {
+    /// Takes the lock of their zone.
+    #[inline]
+    pub(crate) fn lock_zone(&self) -> Guard<'a, P, Y> {
+        let LocalPages { design, pcp, zone, .. } = self;
+        let section = design.books.enter_zone_from_lists(pcp.platform());
+        design.lock_zone_after(pcp.platform(), section, *zone)
     }
 }
 
-impl<P: Platform, Y: Policy<P>> fmt::Debug for Skeleton<P, Y> {
+impl<P: Platform, Y: Parts<P>> fmt::Debug for Skeleton<P, Y> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Skeleton").field("policy", &Y::NAME).finish_non_exhaustive()
     }

@@ -24,7 +24,7 @@ impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
         let span = self.locate(first, frames).ok_or(Error::ForeignFrame)?;
         let zone = self.blocks.zone(span.first).ok_or(Error::ForeignFrame)?;
         self.claim_span(context.platform, zone, span)?;
-        self.give_span(context, zone, span);
+        self.put_span(context, zone, span);
         Ok(())
     }
 }

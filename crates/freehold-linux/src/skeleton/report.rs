@@ -1,5 +1,6 @@
 //! What the design says of itself.
 
+use super::walk::Walk;
 use super::{Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use freehold::Error;
@@ -36,7 +37,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
     }
 
     fn zone_level(&self, index: usize) -> Option<ZoneLevel> {
-        let zone = (index < self.zones.len()).then(|| self.zone(ZoneIndex(index as u16)))?;
+        let zone = self.zone(self.zone_index(index)?);
         Some(ZoneLevel {
             node: zone.node(),
             kind: zone.kind(),
@@ -48,10 +49,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
 
     /// The state of the zone at `index`.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
-        if index >= self.zones.len() {
-            return None;
-        }
-        let index = ZoneIndex(index as u16);
+        let index = self.zone_index(index)?;
         let per_cpu = (0..context.topology.cpus())
             .map(|cpu| self.lock_pcp(context.platform, cpu, index))
             .map(|pages| FrameCount::new(u64::from(pages.pcp.count.get())))
@@ -63,7 +61,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
             node: zone.node(),
             kind: zone.kind(),
             managed: zone.managed(),
-            free: self.zone(index).free(),
+            free: zone.free(),
             per_cpu,
             isolated: guard.isolated(),
             free_blocks: zone.free_blocks(),
@@ -75,14 +73,11 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
 
     /// The NUMA events of the zone at `index`.
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
-        if index >= self.zones.len() {
-            return None;
-        }
-        let zone = ZoneIndex(index as u16);
+        let zone = self.zone_index(index)?;
         let mut events = NumaEvents::default();
         for cpu in 0..context.topology.cpus() {
             let pages = self.lock_pcp(context.platform, cpu, zone);
-            let taken = pages.events.get(pages.pcp.count.get()).allocated;
+            let taken = pages.per_cpu.events.get(pages.pcp.count.get()).allocated;
             let is_near =
                 context.topology.node_of(CpuId::new(cpu as u32)) == self.zone(zone).node();
             self.stat_of(cpu, zone).numa.add_to(&mut events, taken, is_near);
@@ -93,12 +88,10 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
 
     /// The free blocks of the zone at `index` by migratetype, according to their current marks.
     fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
-        if index >= self.zones.len() {
-            return None;
-        }
+        let zone = self.zone_index(index)?;
         let mut counts = FreeByType::default();
         let mut next = FrameIndex(0);
-        for pageblock in self.pageblocks_of(ZoneIndex(index as u16)) {
+        for pageblock in self.pageblocks_of(zone) {
             if let Some(migratetype) = self.blocks.block_type(pageblock).migratetype() {
                 counts.pageblocks[migratetype.index()] += 1;
             }
@@ -124,7 +117,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
         for zone in self.zone_indexes() {
             for cpu in 0..context.topology.cpus() {
                 let pages = self.lock_pcp(context.platform, cpu, zone);
-                events.add(&pages.events.get(pages.pcp.count.get()));
+                events.add(&pages.per_cpu.events.get(pages.pcp.count.get()));
                 Y::add_events(&pages, &mut events);
             }
             events.add(&self.lock_zone(context.platform, zone).compaction().events());
@@ -136,10 +129,8 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
     fn validate(&self, context: Context<'_, P>) -> Result<Census, Violation> {
         let mut total = Census::default();
         for zone in self.zone_indexes() {
-            Y::begin_walk(self, context.platform, zone);
-            let census = self.check_zone(context, zone);
-            Y::end_walk(self, context.platform, zone);
-            let census = census?;
+            let _walk = Walk::new(self, context.platform, zone);
+            let census = self.check_zone(context, zone)?;
             total.managed += census.managed;
             total.free += census.free;
             total.per_cpu += census.per_cpu;
@@ -147,5 +138,11 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
             total.allocated += census.allocated;
         }
         Ok(total)
+    }
+}
+
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    fn zone_index(&self, index: usize) -> Option<ZoneIndex> {
+        (index < self.zones.len()).then_some(ZoneIndex(index as u16))
     }
 }

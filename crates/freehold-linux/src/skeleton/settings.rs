@@ -160,6 +160,9 @@ impl<O> ZonedSettings<O> {
     }
 }
 
+/// The names of the ways of sizing.
+const PCP: [(&str, Pcp); 2] = [("fixed", Pcp::Fixed), ("auto", Pcp::Auto)];
+
 /// The names of the ways of locking.
 const LOCKING: [(&str, Locking); 3] =
     [("irq", Locking::Irq), ("local", Locking::Local), ("rt", Locking::Rt)];
@@ -169,13 +172,13 @@ const COUNTERS: [(&str, Counters); 2] =
     [("exact", Counters::Exact), ("relaxed", Counters::Relaxed)];
 
 /// The value that a name stands for.
-fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
+pub(crate) fn meaning<T: Copy>(words: &[(&str, T)], value: &str) -> Result<T, SettingError> {
     let word = words.iter().find(|(word, _)| *word == value);
     word.map(|(_, meaning)| *meaning).ok_or(SettingError::BadValue)
 }
 
 /// The name of a value.
-fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
+pub(crate) fn word<T: PartialEq>(words: &[(&'static str, T)], meaning: T) -> &'static str {
     words.iter().find(|(_, of)| *of == meaning).map_or("", |(word, _)| word)
 }
 
@@ -187,18 +190,16 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
             Ok(frames @ 1..=FRAMES_MAX) => Ok(frames),
             _ => Err(SettingError::BadValue),
         };
-        match (name, value) {
-            ("pcp", "fixed") => self.pcp = Pcp::Fixed,
-            ("pcp", "auto") => self.pcp = Pcp::Auto,
-            ("pcp", _) => return Err(SettingError::BadValue),
-            ("batch", _) => self.batch = frames()?,
-            ("high", _) => self.high = frames()?,
-            ("batch_scale", _) => match value.parse() {
+        match name {
+            "pcp" => self.pcp = meaning(&PCP, value)?,
+            "batch" => self.batch = frames()?,
+            "high" => self.high = frames()?,
+            "batch_scale" => match value.parse() {
                 Ok(scale @ 0..=BATCH_SCALE_MAX) => self.batch_scale = scale,
                 _ => return Err(SettingError::BadValue),
             },
-            ("locking", _) => self.locking = meaning(&LOCKING, value)?,
-            ("counters", _) => self.counters = meaning(&COUNTERS, value)?,
+            "locking" => self.locking = meaning(&LOCKING, value)?,
+            "counters" => self.counters = meaning(&COUNTERS, value)?,
             _ => return self.own.set(name, value),
         }
         Ok(())
@@ -218,13 +219,10 @@ impl<O: OwnSettings> Settings for ZonedSettings<O> {
     }
 
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
-        match self.pcp {
-            Pcp::Auto => each("pcp", &"auto"),
-            Pcp::Fixed => {
-                each("pcp", &"fixed");
-                each("batch", &self.batch);
-                each("high", &self.high);
-            }
+        each("pcp", &word(&PCP, self.pcp));
+        if self.pcp == Pcp::Fixed {
+            each("batch", &self.batch);
+            each("high", &self.high);
         }
         // Shown only if not the default, so that the hash of runs made before they existed stays
         // the same.

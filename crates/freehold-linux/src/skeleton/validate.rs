@@ -1,11 +1,10 @@
 //! Consistency checks: every list, every mark and every count, zone by zone, with all locks of the
 //! zone held.
 
-use super::{Policy, Skeleton};
+use super::{Guard, Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
 use crate::pcp::{LISTS, PerCpuPages, list_order};
-use crate::zone::ZoneGuard;
 use freehold::designs::Context;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::list::ListHead;
@@ -42,23 +41,6 @@ impl<P: Platform, Y: Policy<P>> Drop for AllPages<'_, P, Y> {
     }
 }
 
-/// Frames by their marks.
-#[derive(Clone, Copy, Default)]
-struct Found {
-    managed: FrameCount,
-    free: FrameCount,
-    isolated: FrameCount,
-    per_cpu: FrameCount,
-    allocated: FrameCount,
-}
-
-impl Found {
-    fn census(self) -> Census {
-        let Found { managed, free, isolated, per_cpu, allocated } = self;
-        Census { managed, free, per_cpu, isolated, allocated }
-    }
-}
-
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Checks a zone with all its locks held, and counts its frames.
     pub(super) fn check_zone(
@@ -85,13 +67,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.ensure(found.per_cpu == per_cpu, Rule::PerCpuCounted, FrameIndex(0))?;
         let managed = self.zone(zone).managed();
         self.ensure(found.managed == managed, Rule::ManagedCounted, FrameIndex(0))?;
-        Ok(found.census())
+        Ok(found)
     }
 
     /// Checks the free lists; returns how many frames are on them, and how many are isolated.
     fn check_free_lists(
         &self,
-        guard: &ZoneGuard<'_, P, Y::Beside<'_>>,
+        guard: &Guard<'_, P, Y>,
         zone: ZoneIndex,
     ) -> Result<(FrameCount, FrameCount), Violation> {
         let (mut free, mut isolated) = (FrameCount::ZERO, FrameCount::ZERO);
@@ -211,8 +193,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     }
 
     /// Walks the frames of a zone: every frame is a head, or a tail behind one.
-    fn check_frames(&self, zone: ZoneIndex) -> Result<Found, Violation> {
-        let mut census = Found::default();
+    fn check_frames(&self, zone: ZoneIndex) -> Result<Census, Violation> {
+        let mut census = Census::default();
         let len = self.frames.len().get() as u32;
         let mut at = FrameIndex(0);
         while at.0 < len {
@@ -295,7 +277,7 @@ mod tests {
         assert_eq!(broken(|bench| bench.pages(0).pcp.count.set(3)), Some(Rule::PerCpuCounted));
         let link = broken(|bench| bench.design.frames.links(FrameIndex(4)).prev.set(77));
         assert_eq!(link, Some(Rule::LinksAgree));
-        let counted = broken(|bench| bench.lock().buddy.lists.count(FOUR, of, 1));
+        let counted = broken(|bench| bench.lock().buddy.lists.note(FOUR, of, 1));
         assert_eq!(counted, Some(Rule::BlocksCounted));
         let used = FrameState::allocated(FOUR, MigrateType::Movable);
         assert_eq!(broken(|bench| set(bench, 4, used)), Some(Rule::ListMatchesMark));
@@ -315,12 +297,12 @@ mod tests {
                 let (lists, frames) = (guard.buddy.lists, &bench.design.frames);
                 let half = Order::new(order.get() - 1);
                 lists.list(order, of).remove(frames, FrameIndex(first));
-                lists.count(order, of, -1);
+                lists.note(order, of, -1);
                 for at in [first, first + half.frames().get() as u32] {
                     set(bench, at, FrameState::head(Tag::Buddy, half, of));
                     lists.list(half, of).push(frames, FrameIndex(at), End::Front);
                 }
-                lists.count(half, of, 2);
+                lists.note(half, of, 2);
             });
             assert_eq!(in_halves, Some(Rule::BuddiesMerged), "{order}");
         }
