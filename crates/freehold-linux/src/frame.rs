@@ -6,6 +6,7 @@ use crate::pageblock::BlockType;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{LinkTable, Links};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
+use freehold::memmap::stretches::{Stretch, Stretches, StretchesPlan};
 use freehold::memmap::zeroable::zeroable;
 use freehold::platform::{Platform, SharedCell, Word};
 use freehold::units::{FrameCount, MigrateType, Order, Pfn};
@@ -154,41 +155,53 @@ zeroable!(FrameRecord {
     beside: <P::Cell<u32>>::ZERO_BYTES,
 });
 
-/// The records of all frames from the lowest to the highest, holes included.
+/// The records of all frames that have indexes, holes included.
 pub(crate) struct FrameTable<P: Platform> {
     records: StridedTable<FrameRecord<P>>,
-    first: Pfn,
+    stretches: Stretches,
 }
 
 /// Where the frame table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<FrameRecord<P>>,
-    first: Pfn,
+    stretches: StretchesPlan,
+    far: TablePlan<Stretch>,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
-    /// Plans a table for the span of `config`, rounded outwards to the largest block.
+    /// Plans a table for the stretches of `config`.
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
-        let (first, frames) = config.span_of_blocks()?;
-        let len = usize::try_from(frames.get()).map_err(|_| Error::SpanTooLarge)?;
+        let stretches = StretchesPlan::new(config)?;
+        let frames = stretches.frames().get();
+        let len = usize::try_from(frames).map_err(|_| Error::SpanTooLarge)?;
         let records = layout.strided_table(SectionKind::Frames, len, config.frame_record_bytes)?;
-        Ok(FrameTablePlan { records, first })
+        Ok(FrameTablePlan { records, far: stretches.table(layout)?, stretches })
     }
 }
 
 impl<P: Platform> FrameTable<P> {
     /// A table of holes.
-    pub(crate) fn carve(plan: &FrameTablePlan<P>, carver: &mut Carver) -> Self {
+    pub(crate) fn carve(
+        plan: &FrameTablePlan<P>,
+        config: &Config<'_>,
+        carver: &mut Carver,
+    ) -> Self {
         let records = carver.zero_strided_table(plan.records, |_| FrameRecord {
             state: P::U32::new(FrameState::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
             beside: P::Cell::new(0),
         });
-        FrameTable { records, first: plan.first }
+        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
+        FrameTable { records, stretches }
     }
 
-    /// How many frames the table spans.
+    /// Which frames the table has records for.
+    pub(crate) fn stretches(&self) -> &Stretches {
+        &self.stretches
+    }
+
+    /// How many records the table has.
     pub(crate) fn len(&self) -> FrameCount {
         FrameCount::new(self.records.len() as u64)
     }
@@ -198,18 +211,16 @@ impl<P: Platform> FrameTable<P> {
         self.records.get(frame.index())
     }
 
-    /// The index of `pfn` in the table, if the table spans it.
+    /// The index of `pfn` in the table, if the table has a record for it.
     #[inline(always)]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
-        let offset = pfn.get().wrapping_sub(self.first.get());
-        // The table has fewer than 2^32 records, so the offset fits once it is below its length.
-        (offset < self.records.len() as u64).then_some(FrameIndex(offset as u32))
+        self.stretches.index_of(pfn)
     }
 
     /// The number of the frame at `frame`.
     #[inline(always)]
     pub(crate) fn pfn_of(&self, frame: FrameIndex) -> Pfn {
-        Pfn::new(self.first.get() + u64::from(frame.0))
+        self.stretches.pfn_of(frame)
     }
 
     /// The state of `frame`.

@@ -7,6 +7,7 @@ use freehold::Error;
 use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::stretches::StretchesPlan;
 use freehold::platform::{Platform, Word};
 use freehold::units::{MigrateType, Order};
 
@@ -112,7 +113,7 @@ impl<P: Platform> BlockTablePlan<P> {
         merges_late: bool,
         layout: &mut LayoutBuilder,
     ) -> Result<Self, Error> {
-        let (_, frames) = config.span_of_blocks()?;
+        let frames = StretchesPlan::new(config)?.frames();
         let len = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         Ok(BlockTablePlan {
             records: layout.table(SectionKind::Blocks, len)?,

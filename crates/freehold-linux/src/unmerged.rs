@@ -10,6 +10,7 @@ use freehold::Error;
 use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::stretches::StretchesPlan;
 use freehold::platform::{Platform, Word};
 use freehold::units::Order;
 
@@ -48,7 +49,7 @@ impl<P: Platform> Unmerged<P> {
         config: &Config<'_>,
         layout: &mut LayoutBuilder,
     ) -> Result<UnmergedPlan<P>, Error> {
-        let (_, frames) = config.span_of_blocks()?;
+        let frames = StretchesPlan::new(config)?.frames();
         let pageblocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         let zones = config.zones().count();
         let groups_each = pageblocks.div_ceil(GROUP_PAGEBLOCKS as usize);

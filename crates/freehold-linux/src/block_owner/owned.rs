@@ -14,6 +14,7 @@ use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::list::End;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::stretches::StretchesPlan;
 use freehold::platform::{Platform, SharedCell};
 use freehold::units::Order;
 
@@ -57,7 +58,7 @@ impl<P: Platform> OwnTables<P> for OwnedBlocks<P> {
         _mode: PcpMode,
         layout: &mut LayoutBuilder,
     ) -> Result<OwnedBlocksPlan<P>, Error> {
-        let (_, frames) = config.span_of_blocks()?;
+        let frames = StretchesPlan::new(config)?.frames();
         let blocks = (frames.get() >> Order::PAGEBLOCK.get()) as usize;
         let zones = config.zones().count();
         Ok(OwnedBlocksPlan {

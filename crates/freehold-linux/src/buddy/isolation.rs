@@ -113,7 +113,7 @@ mod tests {
             let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
             let mut carver = Carver::new(Metadata::from_static(buffer), &layout).unwrap();
             let blocks = BlockTable::carve(&blocks, &mut carver);
-            let frames = FrameTable::carve(&frames, &mut carver);
+            let frames = FrameTable::carve(&frames, &config, &mut carver);
             for frame in (0..FRAMES as u32).map(FrameIndex) {
                 blocks.set_zone(frame, ZoneIndex(0));
                 frames.set_state(frame, FrameState::TAIL);

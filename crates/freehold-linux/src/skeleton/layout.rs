@@ -84,7 +84,7 @@ unsafe impl<P: Platform, Y: Policy<P>> Design<P> for Skeleton<P, Y> {
                 own: Y::PerCpu::default(),
             }),
             tables: Y::Tables::carve(&plan.tables, config, plan.mode, carver),
-            frames: FrameTable::carve(&plan.frames, carver),
+            frames: FrameTable::carve(&plan.frames, config, carver),
             stats: carver.table(plan.stats, |_| CpuStat::new()),
             mode: plan.mode,
             books: plan.books,

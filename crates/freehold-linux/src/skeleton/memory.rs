@@ -20,7 +20,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         range: MemoryRange,
     ) -> Result<(), Error> {
         let (place, zone) = place_of(range, context.topology, || {
-            FrameRange::within(self.frames.index_of(range.start), range.frames, self.frames.len())
+            self.frames.stretches().locate(range.start, range.frames)
         })?;
         let FrameRange { first, end } = place;
         self.check_unused(first, end, zone)?;

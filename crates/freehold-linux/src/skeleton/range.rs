@@ -10,6 +10,7 @@ use freehold::designs::Context;
 use freehold::designs::places::{Obstacle, Place, Places};
 use freehold::designs::traits::Ranges;
 use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use freehold::memmap::stretches::Stretches;
 use freehold::platform::Platform;
 use freehold::request::{RangeRequest, Request};
 use freehold::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
@@ -21,7 +22,7 @@ impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
         first: Pfn,
         frames: FrameCount,
     ) -> Result<(), Error> {
-        let span = self.locate(first, frames).ok_or(Error::ForeignFrame)?;
+        let span = self.frames.stretches().locate(first, frames).ok_or(Error::ForeignFrame)?;
         let zone = self.blocks.zone(span.first).ok_or(Error::ForeignFrame)?;
         self.claim_span(context.platform, zone, span)?;
         self.put_span(context, zone, span);
@@ -30,16 +31,8 @@ impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
 }
 
 impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
-    fn frames(&self) -> FrameCount {
-        self.frames.len()
-    }
-
-    fn locate(&self, first: Pfn, frames: FrameCount) -> Option<FrameRange> {
-        FrameRange::within(self.frames.index_of(first), frames, self.frames.len())
-    }
-
-    fn pfn_at(&self, frame: FrameIndex) -> Pfn {
-        self.frames.pfn_of(frame)
+    fn stretches(&self) -> &Stretches {
+        self.frames.stretches()
     }
 
     fn has_hole(&self, range: FrameRange) -> bool {

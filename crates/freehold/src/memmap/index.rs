@@ -1,11 +1,11 @@
 //! Indexes of frames and zones in tables: neither frame numbers nor counts.
 
-use crate::units::{FrameCount, Order};
+use crate::units::Order;
 
-/// The index of a frame in the table: its number minus that of the table's first frame.
+/// The index of a frame in the tables: its number minus a constant of its stretch.
 ///
-/// The first frame is aligned to the largest block, so alignment and buddies can be computed on
-/// indexes as well as on frame numbers.
+/// Indexes are aligned as numbers are (see [`stretches`](super::stretches)), so alignment and
+/// buddies can be computed on them as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FrameIndex(pub u32);
 
@@ -50,14 +50,6 @@ pub struct FrameRange {
 }
 
 impl FrameRange {
-    /// So many frames from one on, of a table of `len`, if it has them all.
-    pub fn within(first: Option<FrameIndex>, frames: FrameCount, len: FrameCount) -> Option<Self> {
-        let first = first?;
-        let end = u64::from(first.0).checked_add(frames.get()).filter(|&end| end <= len.get())?;
-        // The table has fewer than 2^32 frames.
-        Some(FrameRange { first, end: FrameIndex(end as u32) })
-    }
-
     /// Whether no frame of a block is among them.
     pub fn has_none_of(self, block: FrameIndex, order: Order) -> bool {
         block >= self.end || block.after(order) <= self.first
