@@ -1,6 +1,6 @@
 //! Fractions of frames: what is left over of the part of a list to scan is carried to the next.
 
-use crate::kind::List;
+use crate::kind::{List, PerList};
 
 /// The highest priority: reclaim scans one frame in 2 to the power of it.
 pub(crate) const PRIORITY_MAX: u32 = 12;
@@ -13,11 +13,7 @@ pub(crate) struct Carry(pub(super) u64);
 
 impl Carry {
     /// Of each list, one frame in 2 to the power of `priority`, with what was left over.
-    pub(crate) fn divide(
-        &mut self,
-        frames: [u64; List::COUNT],
-        priority: u32,
-    ) -> [u64; List::COUNT] {
+    pub(crate) fn divide(&mut self, frames: PerList<u64>, priority: u32) -> PerList<u64> {
         let mut parts = [0; List::COUNT];
         for list in List::EVICTABLE {
             parts[list as usize] = self.part(list, frames[list as usize], priority);

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::carry::Carry;
 use super::history::History;
 use crate::id::Place;
-use crate::kind::{Kind, List};
+use crate::kind::{Kind, List, PerList};
 use crate::settings::LruLock;
 use freehold::Error;
 use freehold::memmap::list::ListHead;
@@ -99,7 +99,7 @@ impl<P: Platform> Lruvecs<P> {
     }
 
     /// Recent sizes of all lists, of frames of this kind of zone and lower ones.
-    pub(crate) fn sizes(&self, place: Place, highest: ZoneKind) -> [u32; List::COUNT] {
+    pub(crate) fn sizes(&self, place: Place, highest: ZoneKind) -> PerList<u32> {
         let sizes = &self.get(place).sizes;
         List::ALL.map(|list| {
             let within = &sizes[list as usize][..=highest as usize];

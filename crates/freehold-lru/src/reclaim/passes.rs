@@ -85,7 +85,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         done
     }
 
-    /// Runs a reclaim until there are enough, or nothing more can be reclaimed.
+    /// Runs a reclaim until there are enough, or nothing more can be reclaimed: by rounds, as
+    /// `share` describes, and passes.
     fn run(&self, hunt: &Hunt, progress: &mut Progress) {
         // As in Linux: what the CPU has just added is scanned like the rest.
         self.settle_here();

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::hunt::Hunt;
 use crate::groups::table::Groups;
 use crate::id::Place;
-use crate::kind::List;
+use crate::kind::{List, PerList};
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use freehold::platform::{Platform, Word};
@@ -25,7 +25,7 @@ pub(super) struct Reach {
 }
 
 /// How many frames are on lists that reclaim takes from.
-pub(super) fn evictable(sizes: &[u32; List::COUNT]) -> u64 {
+pub(super) fn evictable(sizes: &PerList<u32>) -> u64 {
     List::EVICTABLE.iter().map(|&list| u64::from(sizes[list as usize])).sum()
 }
 

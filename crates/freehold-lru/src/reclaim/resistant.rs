@@ -4,7 +4,7 @@ use super::hunt::{Hunt, Progress};
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
 use crate::id::Place;
-use crate::kind::{Kind, List};
+use crate::kind::{Kind, List, PerList};
 use crate::lists::history::History;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -66,7 +66,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     pub(crate) fn shrink_resistant(
         &self,
         place: Place,
-        targets: [u64; List::COUNT],
+        targets: PerList<u64>,
         hunt: &Hunt,
         progress: &mut Progress,
     ) -> u64 {

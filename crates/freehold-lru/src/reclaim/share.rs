@@ -43,7 +43,7 @@ use super::turn::Turn;
 use super::weights::Level;
 use crate::groups::bounds::Protection;
 use crate::id::Place;
-use crate::kind::List;
+use crate::kind::{List, PerList};
 use crate::lists::carry::{Carry, PRIORITY_MAX};
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -85,44 +85,38 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Step 5: the places within reach take turns; returns whether there are enough.
     pub(super) fn round(&self, hunt: &Hunt, round: Round, progress: &mut Progress) -> bool {
-        let Turn { mut place, left } = self.begin(hunt);
+        let mut turn = self.begin(hunt);
         if progress.done.reclaimed >= hunt.wanted {
             return true;
         }
         // What the last hunt has left over is no part of this round.
-        if left > 0 {
-            if self.visit(place, left, hunt, round, progress) {
+        if turn.left > 0 {
+            if self.visit(turn, hunt, round, progress) {
                 return true;
             }
-            place = hunt.next(&self.groups, place);
+            turn = self.turn_after(turn.place, hunt);
         }
-        let (begin, mut laps) = (place, 0);
+        let (begin, mut laps) = (turn.place, 0);
         loop {
-            if self.visit(place, 0, hunt, round, progress) {
+            if self.visit(turn, hunt, round, progress) {
                 return true;
             }
-            place = hunt.next(&self.groups, place);
-            laps += u32::from(place == hunt.first());
+            turn = self.turn_after(turn.place, hunt);
+            laps += u32::from(turn.place == hunt.first());
             // Where a hunt has begun may be removed before it comes there again: then the second
             // lap is the last one.
-            if laps > 0 && (place == begin || laps > 1) {
-                self.groups.set_turn(hunt.above, Turn { place, left: 0 });
+            if laps > 0 && (turn.place == begin || laps > 1) {
+                self.groups.set_turn(hunt.above, turn);
                 return false;
             }
         }
     }
 
-    /// Scans the share of a place, or what is left of it if that is not 0; returns whether there
-    /// are enough, and notes then where the next hunt begins.
-    fn visit(
-        &self,
-        place: Place,
-        left: u64,
-        hunt: &Hunt,
-        round: Round,
-        progress: &mut Progress,
-    ) -> bool {
-        let share = self.share(place, left, hunt, round, &mut progress.spared);
+    /// Scans the share of the place whose turn it is; returns whether there are enough, and notes
+    /// then where the next hunt begins.
+    fn visit(&self, turn: Turn, hunt: &Hunt, round: Round, progress: &mut Progress) -> bool {
+        let place = turn.place;
+        let share = self.share(turn, hunt, round, &mut progress.spared);
         if share.iter().sum::<u64>() == 0 {
             return false;
         }
@@ -130,8 +124,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if progress.done.reclaimed < hunt.wanted {
             return false;
         }
-        let place = if left > 0 { place } else { hunt.next(&self.groups, place) };
-        self.groups.set_turn(hunt.above, Turn { place, left });
+        let turn = if left > 0 { Turn { place, left } } else { self.turn_after(place, hunt) };
+        self.groups.set_turn(hunt.above, turn);
         true
     }
 
@@ -140,7 +134,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     fn scan(
         &self,
         place: Place,
-        share: [u64; List::COUNT],
+        share: PerList<u64>,
         hunt: &Hunt,
         pass: usize,
         progress: &mut Progress,
@@ -152,28 +146,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Steps 3 and 4: how many frames of each list of a place to scan. Notes whether frames are
-    /// spared because of a `low`.
-    fn share(
-        &self,
-        place: Place,
-        left: u64,
-        hunt: &Hunt,
-        round: Round,
-        spared: &mut bool,
-    ) -> [u64; List::COUNT] {
+    /// How many frames of each list of a place to scan: its share, or what an earlier hunt has left
+    /// of it. Notes whether frames are spared because of a `low`.
+    fn share(&self, turn: Turn, hunt: &Hunt, round: Round, spared: &mut bool) -> PerList<u64> {
+        let (place, priority) = (turn.place, round.priority);
         let Some(open) = self.open(place, hunt, round, spared) else { return [0; List::COUNT] };
-        if left > 0 {
-            return self.left_of_share(place, left, open, round.priority);
+        match turn.left {
+            0 => self.new_share(place, open, priority),
+            left => self.left_of_share(place, open, priority, left),
         }
-        let mut share = self.new_share(place, open, round.priority);
-        // At the last priority, everything is scanned whatever was scanned before.
-        if round.priority > 0 {
-            for list in List::EVICTABLE {
-                share[list as usize] = self.vecs.less_debt(place, list, share[list as usize]);
-            }
-        }
-        share
     }
 
     /// Step 3: the open frames of each list, if any frames there can be reclaimed.
@@ -183,7 +164,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         hunt: &Hunt,
         round: Round,
         spared: &mut bool,
-    ) -> Option<[u32; List::COUNT]> {
+    ) -> Option<PerList<u32>> {
         let mut open = self.vecs.sizes(place, hunt.zone);
         // A walk may leave the tree below `above` when groups come and go.
         if evictable(&open) == 0 || !self.groups.is_below(place.slot, hunt.above) {
@@ -206,13 +187,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Some(open)
     }
 
-    /// Step 4: one in 2^p of the open frames, weighed by kind, with what was carried.
-    fn new_share(
-        &self,
-        place: Place,
-        open: [u32; List::COUNT],
-        priority: u32,
-    ) -> [u64; List::COUNT] {
+    /// Step 4: one in 2^p of the open frames, weighed by kind, with what was carried, less what was
+    /// scanned beyond earlier shares.
+    fn new_share(&self, place: Place, open: PerList<u32>, priority: u32) -> PerList<u64> {
         let mut carry = self.vecs.carry(place);
         let mut share = carry.divide(open.map(u64::from), priority);
         // Without a whole frame, there is nothing to weigh.
@@ -221,23 +198,29 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             share = carry.divide(self.weighed(place, open, priority), priority);
         }
         self.vecs.set_carry(place, carry);
+        // At the last priority, everything is scanned whatever was scanned before.
+        if priority > 0 {
+            for list in List::EVICTABLE {
+                share[list as usize] = self.vecs.less_debt(place, list, share[list as usize]);
+            }
+        }
         share
     }
 
-    /// So many frames, spread over the lists of a place as a new share is.
+    /// What is left of a share, spread over the lists as a new share is.
     fn left_of_share(
         &self,
         place: Place,
-        left: u64,
-        open: [u32; List::COUNT],
+        open: PerList<u32>,
         priority: u32,
-    ) -> [u64; List::COUNT] {
+        left: u64,
+    ) -> PerList<u64> {
         let share = Carry::default().divide(self.weighed(place, open, priority), priority);
         let sum = share.iter().sum::<u64>().max(1);
         share.map(|frames| (frames * left).div_ceil(sum).min(frames))
     }
 
-    fn weighed(&self, place: Place, open: [u32; List::COUNT], priority: u32) -> [u64; List::COUNT] {
+    fn weighed(&self, place: Place, open: PerList<u32>, priority: u32) -> PerList<u64> {
         let level = Level { open, costs: self.vecs.costs(place) };
         level.weighed(self.swappiness, priority == 0)
     }

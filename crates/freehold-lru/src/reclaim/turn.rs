@@ -10,11 +10,11 @@ use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use freehold::platform::{Platform, Word};
 
-/// Where a reclaim stops, and the next one within the same group begins.
+/// Whose turn it is: where a hunt stops, and the next one within the same group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) place: Place,
-    /// How many frames of the share of this place were not scanned.
+    /// How many frames of this place's share the last hunt has left; 0 for a new share.
     pub(super) left: u64,
 }
 
@@ -49,21 +49,10 @@ impl Hunt {
     pub(super) fn first(&self) -> Place {
         Place { slot: self.above, node: self.nodes.start }
     }
-
-    /// The place that comes after another: all groups on one node, and then those on the next.
-    pub(super) fn next<P: Platform>(&self, groups: &Groups<P>, place: Place) -> Place {
-        match groups.after(place.slot, self.above) {
-            Some(slot) => Place { slot, ..place },
-            None if place.node + 1 < self.nodes.end => {
-                Place { slot: self.above, node: place.node + 1 }
-            }
-            None => self.first(),
-        }
-    }
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
-    /// Where a hunt begins, and how much of the share of that place is left to scan.
+    /// Where a hunt begins.
     pub(super) fn begin(&self, hunt: &Hunt) -> Turn {
         let turn = self.groups.turn(hunt.above);
         let place = turn.place;
@@ -73,6 +62,19 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             true => Turn { place: Place { node: hunt.nodes.start, ..place }, left: 0 },
             false => Turn { place: hunt.first(), left: 0 },
         }
+    }
+
+    /// The turn of the place that comes after another: all groups on one node, and then those on
+    /// the next.
+    pub(super) fn turn_after(&self, place: Place, hunt: &Hunt) -> Turn {
+        let place = match self.groups.after(place.slot, hunt.above) {
+            Some(slot) => Place { slot, ..place },
+            None if place.node + 1 < hunt.nodes.end => {
+                Place { slot: hunt.above, node: place.node + 1 }
+            }
+            None => hunt.first(),
+        };
+        Turn { place, left: 0 }
     }
 }
 

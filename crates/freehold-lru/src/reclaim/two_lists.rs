@@ -5,7 +5,7 @@ use super::hunt::{Hunt, Progress};
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
 use crate::id::Place;
-use crate::kind::{Kind, List};
+use crate::kind::{Kind, List, PerList};
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use crate::settings::BATCH_MAX;
@@ -19,7 +19,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     pub(crate) fn shrink_two_lists(
         &self,
         place: Place,
-        mut targets: [u64; List::COUNT],
+        mut targets: PerList<u64>,
         hunt: &Hunt,
         pass: usize,
         progress: &mut Progress,
@@ -86,7 +86,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 /// Whether so many frames of a kind are active that some should be deactivated, by the sizes of the
 /// lists. Frames that are used twice stay while the inactive list is long enough for them to be
 /// used twice on it.
-fn inactive_is_low(sizes: &[u32; List::COUNT], kind: Kind, frame_size: FrameSize) -> bool {
+fn inactive_is_low(sizes: &PerList<u32>, kind: Kind, frame_size: FrameSize) -> bool {
     const GIB: usize = 1 << 30;
     let frames_per_gib = (GIB / frame_size.bytes()) as u64;
     let size = |active| u64::from(sizes[List::of(kind, active) as usize]);

@@ -1,12 +1,12 @@
 //! How much each kind of content is scanned: by the user's preference, and by what reclaim from it
 //! has cost of late. After Linux 6.12's `get_scan_count`.
 
-use crate::kind::{Kind, List};
+use crate::kind::{Kind, List, PerList};
 
 /// The open frames of the lists of a place, and the recent cost of reclaim from each kind there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level {
-    pub(super) open: [u32; List::COUNT],
+    pub(super) open: PerList<u32>,
     pub(super) costs: [u64; Kind::COUNT],
 }
 
@@ -17,7 +17,7 @@ impl Level {
 
     /// The open frames of each list that can be reclaimed from, weighed by kind. In the last round
     /// all count in full, unless the user excludes one kind.
-    pub(super) fn weighed(&self, swappiness: u32, is_last: bool) -> [u64; List::COUNT] {
+    pub(super) fn weighed(&self, swappiness: u32, is_last: bool) -> PerList<u64> {
         let mut weighed = [0; List::COUNT];
         let (weights, even) = self.weights(swappiness);
         for kind in Kind::ALL {
