@@ -6,12 +6,12 @@ use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use crate::reclaim::hunt::Hunt;
 use crate::settings::BATCH_MAX;
-use freehold::Error;
 use freehold::PageAllocator;
 use freehold::designs::Design;
 use freehold::platform::Platform;
 use freehold::request::Request;
 use freehold::units::{NodeId, Order, Pfn};
+use freehold::{Error, ZoneLevel};
 
 /// The most frames that an allocation of one frame reclaims in a round.
 const WANTED_MAX: u64 = 1 << 16;
@@ -103,7 +103,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             if !is_short(outcome) {
                 return outcome;
             }
-            let zones = frames.levels().filter(|zone| hunt.may_use(zone));
+            let zones = frames.levels().filter(|zone| is_within(&hunt, zone));
             hunt.wanted = match lacking(zones, |zone| zone.marks.low.get() + gap) {
                 Some(0) if more > 0 => {
                     more -= 1;
@@ -119,6 +119,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             }
         }
     }
+}
+
+/// Whether frames of a zone are within the reach of a hunt.
+fn is_within(hunt: &Hunt, zone: &ZoneLevel) -> bool {
+    hunt.nodes.contains(&zone.node.index()) && zone.kind <= hunt.zone
 }
 
 /// Whether an allocation failed for want of memory.

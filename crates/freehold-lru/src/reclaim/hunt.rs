@@ -4,7 +4,6 @@ use core::ops::Range;
 
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
-use freehold::ZoneLevel;
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, ZoneKind};
 
@@ -54,13 +53,6 @@ pub(crate) struct Hunt {
     pub(crate) wanted: u64,
     /// Whether it spares what groups have up to their `low`.
     pub(crate) heeds_low: bool,
-}
-
-impl Hunt {
-    /// Whether frames of a zone are within its reach.
-    pub(crate) fn may_use(&self, zone: &ZoneLevel) -> bool {
-        self.nodes.contains(&zone.node.index()) && zone.kind <= self.zone
-    }
 }
 
 /// The progress of a reclaim.
