@@ -210,17 +210,25 @@ fn buddy_and_memmap_know_no_locks() {
     expect_none(folders.iter().flat_map(|folder| offences(folder, &words)).collect());
 }
 
-/// The modules of the core as the map in `docs/architecture.md` orders them.
-fn modules_in_order() -> Vec<String> {
+/// The lines of a crate in the map of `docs/architecture.md`: how far each is indented below the
+/// crate, and the names that it begins with.
+fn map_of(folder: &str) -> Vec<(usize, Vec<String>)> {
     let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
-    let lines = page.lines().skip_while(|line| !line.starts_with("  freehold/ "));
-    let of_core = lines.skip(1).take_while(|line| line.starts_with("    "));
-    let entries = of_core.filter_map(|line| line.strip_prefix("    "));
-    let names = entries.filter(|line| !line.starts_with(' ')).flat_map(|line| {
-        let names = line.split("  ").next().unwrap_or_default();
-        names.split(", ").map(str::to_owned)
+    let head = format!("  {folder}/ ");
+    let lines = page.lines().skip_while(|line| !line.starts_with(&head)).skip(1);
+    let of_crate = lines.map_while(|line| line.strip_prefix("    "));
+    let parts = of_crate.map(|line| {
+        let text = line.trim_start();
+        let names = text.split("  ").next().unwrap_or_default();
+        (line.len() - text.len(), names.split(", ").map(str::to_owned).collect())
     });
-    names.collect()
+    parts.collect()
+}
+
+/// The modules of the core in the order of the map.
+fn modules_in_order() -> Vec<String> {
+    let rooms = map_of("freehold").into_iter().filter(|(indent, _)| *indent == 0);
+    rooms.flat_map(|(_, names)| names).collect()
 }
 
 /// The first words of what a text names after `crate::`.
@@ -278,6 +286,55 @@ fn modules_of_the_core_use_those_above_them() {
         }
     }
     assert!(seen > 300, "the imports were found");
+    expect_none(found);
+}
+
+/// The files of the LRU in the order of the map, as paths of modules.
+fn files_of_the_lru_in_order() -> Vec<String> {
+    let (mut files, mut room) = (Vec::new(), String::new());
+    for (indent, names) in map_of("freehold-lru") {
+        match indent {
+            0 => {
+                room.clone_from(&names[0]);
+                files.extend(names);
+            }
+            2 => files.extend(names.iter().map(|name| format!("{room}::{name}"))),
+            _ => {}
+        }
+    }
+    files
+}
+
+#[test]
+fn files_of_the_lru_use_those_above_them() {
+    let order = files_of_the_lru_in_order();
+    let place = |module: &str| order.iter().position(|other| other == module);
+    let (mut found, mut seen) = (Vec::new(), 0);
+    for source in sources() {
+        let rest = source.path.strip_prefix("crates/freehold-lru/src/");
+        let Some(module) = rest.and_then(|rest| rest.strip_suffix(".rs")) else { continue };
+        // Those that declare modules.
+        if module == "lib" || module.ends_with("/mod") || module == "tests" {
+            continue;
+        }
+        let module = module.replace('/', "::");
+        let Some(own) = place(&module) else {
+            found.push(format!("{}: not in the map", source.path));
+            continue;
+        };
+        let code: Vec<_> = source.product_code().map(|(_, line)| line).collect();
+        let room = module.rsplit_once("::").map_or("", |(room, _)| room);
+        let code = code.join("\n").replace("super::", &format!("crate::{room}::"));
+        for used in code.split("crate::").skip(1) {
+            let words: Vec<_> = used.split("::").take(2).collect();
+            let used = place(&words.join("::")).or_else(|| place(words[0]));
+            seen += 1;
+            if used.is_none_or(|used| used >= own) {
+                found.push(format!("{}: uses {}", source.path, words.join("::")));
+            }
+        }
+    }
+    assert!(seen > 200, "the imports were found: {seen}");
     expect_none(found);
 }
 

@@ -4,20 +4,16 @@
 
 use core::num::NonZero;
 
-use super::error::LruError;
-use super::group::GroupId;
-use super::state::Motion;
+use crate::error::LruError;
+use crate::frames::few::Few;
+use crate::frames::state::Motion;
+use crate::id::GroupId;
+use crate::settings::BATCH_MAX;
 use freehold::Error;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
 use freehold::units::CpuId;
-
-/// The most frames in a batch (Linux 6.12's `PAGEVEC_SIZE`).
-pub const BATCH_MAX: usize = 31;
-
-/// The most frames that are charged ahead at a time.
-pub(super) const STOCK: u32 = 32;
 
 /// How many reclaims that began on one CPU may be under way. An owner that reclaims from within its
 /// methods would otherwise overflow the stack.
@@ -28,7 +24,7 @@ const NO_GROUP: u64 = u64::MAX;
 
 /// The operation that a batch applies to its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Batch {
+pub(crate) enum Batch {
     /// They are new, and on no list yet.
     Add = 0,
     Activate = 1,
@@ -41,44 +37,17 @@ pub(super) enum Batch {
 impl Batch {
     const COUNT: usize = 5;
 
-    pub(super) const ALL: [Self; Self::COUNT] =
+    pub(crate) const ALL: [Self; Self::COUNT] =
         [Self::Add, Self::Activate, Self::Deactivate, Self::Rotate, Self::Pin];
 
     /// Where the frames go.
-    pub(super) const fn motion(self) -> Motion {
+    pub(crate) const fn motion(self) -> Motion {
         match self {
             Batch::Add | Batch::Pin => Motion::Keep,
             Batch::Activate => Motion::Activate,
             Batch::Deactivate => Motion::Deactivate,
             Batch::Rotate => Motion::Rotate,
         }
-    }
-}
-
-/// Frames that were taken out of a batch, or off a list.
-#[derive(Clone, Copy)]
-pub(super) struct Few {
-    frames: [u32; BATCH_MAX],
-    len: usize,
-}
-
-impl Few {
-    pub(super) const fn new() -> Self {
-        Few { frames: [0; BATCH_MAX], len: 0 }
-    }
-
-    pub(super) fn push(&mut self, frame: FrameIndex) {
-        self.frames[self.len] = frame.0;
-        self.len += 1;
-    }
-
-    pub(super) fn pop(&mut self) -> Option<FrameIndex> {
-        self.len = self.len.checked_sub(1)?;
-        Some(FrameIndex(self.frames[self.len]))
-    }
-
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = FrameIndex> + '_ {
-        self.frames[..self.len].iter().map(|&frame| FrameIndex(frame))
     }
 }
 
@@ -99,22 +68,22 @@ struct PerCpu<P: Platform> {
 }
 
 /// The state of all CPUs.
-pub(super) struct Cpus<P: Platform> {
+pub(crate) struct Cpus<P: Platform> {
     table: Table<PerCpu<P>>,
     batch: u32,
 }
 
 /// Where it will lie.
-pub(super) struct CpusPlan<P: Platform>(TablePlan<PerCpu<P>>);
+pub(crate) struct CpusPlan<P: Platform>(TablePlan<PerCpu<P>>);
 
 impl<P: Platform> CpusPlan<P> {
-    pub(super) fn new(cpus: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
+    pub(crate) fn new(cpus: usize, layout: &mut LayoutBuilder) -> Result<Self, Error> {
         Ok(CpusPlan(layout.table(SectionKind::LruPerCpu, cpus)?))
     }
 }
 
 impl<P: Platform> Cpus<P> {
-    pub(super) fn carve(plan: &CpusPlan<P>, batch: u32, carver: &mut Carver) -> Self {
+    pub(crate) fn carve(plan: &CpusPlan<P>, batch: u32, carver: &mut Carver) -> Self {
         let zero = || P::LocalCell::new(0);
         let table = carver.table(plan.0, |_| PerCpu {
             lock: P::Lock::new(LockClass::LruBatch),
@@ -128,12 +97,12 @@ impl<P: Platform> Cpus<P> {
         Cpus { table, batch }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
 
     /// The state of the running CPU, locked.
-    pub(super) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
+    pub(crate) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
         let (cpu, pin) = Pin::new(platform);
         self.locked(pin, self.number(cpu))
     }
@@ -146,7 +115,7 @@ impl<P: Platform> Cpus<P> {
 
     /// Counts a reclaim that begins on the running CPU, until the guard is dropped on whatever CPU
     /// that is.
-    pub(super) fn begin_hunt<'a>(
+    pub(crate) fn begin_hunt<'a>(
         &'a self,
         platform: &'a P,
     ) -> Result<CountedHunt<'a, P>, LruError> {
@@ -163,7 +132,7 @@ impl<P: Platform> Cpus<P> {
     }
 
     /// The state of any CPU, locked.
-    pub(super) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
+    pub(crate) fn of<'a>(&'a self, platform: &'a P, cpu: usize) -> CpuGuard<'a, P> {
         self.locked(Pin::new(platform).1, cpu)
     }
 
@@ -175,7 +144,7 @@ impl<P: Platform> Cpus<P> {
 }
 
 /// A reclaim under way, counted on the CPU that it began on.
-pub(super) struct CountedHunt<'a, P: Platform> {
+pub(crate) struct CountedHunt<'a, P: Platform> {
     cpus: &'a Cpus<P>,
     platform: &'a P,
     cpu: usize,
@@ -191,7 +160,7 @@ impl<P: Platform> Drop for CountedHunt<'_, P> {
 }
 
 /// The state of one CPU, locked. Unlocks and unpins when dropped.
-pub(super) struct CpuGuard<'a, P: Platform> {
+pub(crate) struct CpuGuard<'a, P: Platform> {
     cpu: &'a PerCpu<P>,
     _pin: Pin<'a, P>,
     batch: u32,
@@ -199,7 +168,7 @@ pub(super) struct CpuGuard<'a, P: Platform> {
 
 impl<P: Platform> CpuGuard<'_, P> {
     /// Puts a frame into a batch. If that fills the batch, takes its frames out and returns them.
-    pub(super) fn push(&self, batch: Batch, frame: FrameIndex) -> Option<Few> {
+    pub(crate) fn push(&self, batch: Batch, frame: FrameIndex) -> Option<Few> {
         let len = self.cpu.lens[batch as usize].get();
         self.cpu.batches[batch as usize][len as usize].set(frame.0);
         self.cpu.lens[batch as usize].set(len + 1);
@@ -207,7 +176,7 @@ impl<P: Platform> CpuGuard<'_, P> {
     }
 
     /// Takes all frames out of a batch.
-    pub(super) fn take(&self, batch: Batch) -> Few {
+    pub(crate) fn take(&self, batch: Batch) -> Few {
         let mut few = Few::new();
         let len = self.cpu.lens[batch as usize].get();
         for cell in &self.cpu.batches[batch as usize][..len as usize] {
@@ -220,12 +189,12 @@ impl<P: Platform> CpuGuard<'_, P> {
     }
 
     /// How many frames are in a batch.
-    pub(super) fn len(&self, batch: Batch) -> u32 {
+    pub(crate) fn len(&self, batch: Batch) -> u32 {
         self.cpu.lens[batch as usize].get()
     }
 
     /// Takes frames from the stock of this group; returns whether there were so many.
-    pub(super) fn take_stock(&self, group: GroupId, frames: u32) -> bool {
+    pub(crate) fn take_stock(&self, group: GroupId, frames: u32) -> bool {
         let stock = self.cpu.stock.get();
         if stock < frames || self.cpu.stocked.get() != group.bits() {
             return false;
@@ -236,7 +205,7 @@ impl<P: Platform> CpuGuard<'_, P> {
 
     /// Stocks frames charged to this group, up to `most`; returns slot and number of those stocked
     /// before.
-    pub(super) fn set_stock(&self, group: GroupId, frames: u32, most: u32) -> Option<(u16, u32)> {
+    pub(crate) fn set_stock(&self, group: GroupId, frames: u32, most: u32) -> Option<(u16, u32)> {
         let before = self.stock();
         self.cpu.stocked.set(group.bits());
         self.cpu.stock.set(frames);
@@ -245,7 +214,7 @@ impl<P: Platform> CpuGuard<'_, P> {
     }
 
     /// Empties the stock; returns its slot and number of frames.
-    pub(super) fn drain_stock(&self) -> Option<(u16, u32)> {
+    pub(crate) fn drain_stock(&self) -> Option<(u16, u32)> {
         let before = self.stock();
         self.cpu.stocked.set(NO_GROUP);
         self.cpu.stock.set(0);
@@ -254,14 +223,14 @@ impl<P: Platform> CpuGuard<'_, P> {
 
     /// The slot of the stock, and its number of frames. A stock does not outlive its group, since
     /// removing a group empties all of its stocks.
-    pub(super) fn stock(&self) -> Option<(u16, u32)> {
+    pub(crate) fn stock(&self) -> Option<(u16, u32)> {
         let stocked = self.cpu.stocked.get();
         (stocked != NO_GROUP).then(|| (GroupId::from_bits(stocked).slot(), self.cpu.stock.get()))
     }
 
     /// Returns frames of a slot to the stock, which keeps half once it is full; returns how many
     /// must be uncharged.
-    pub(super) fn restock(&self, slot: u16, frames: u32) -> u32 {
+    pub(crate) fn restock(&self, slot: u16, frames: u32) -> u32 {
         let Some((_, stock)) = self.stock().filter(|&(stocked, _)| stocked == slot) else {
             return frames;
         };

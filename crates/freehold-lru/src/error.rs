@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// Why a call of an [`Lru`](super::Lru) was refused. A call that returns an error has changed
+/// Why a call of an [`Lru`](crate::Lru) was refused. A call that returns an error has changed
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -67,7 +67,7 @@ impl fmt::Display for LruError {
 
 impl core::error::Error for LruError {}
 
-/// A [`put_bulk`](super::Lru::put_bulk) that stopped early.
+/// A [`put_bulk`](crate::Lru::put_bulk) that stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PutBulkError {
     /// How many references from the front were dropped. The next one is at fault; it and all later

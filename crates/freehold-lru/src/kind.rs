@@ -17,6 +17,9 @@ impl Kind {
     pub const ALL: [Self; Self::COUNT] = [Self::Anon, Self::File];
 }
 
+/// Something for each list.
+pub(crate) type PerList<T> = [T; List::COUNT];
+
 /// The lists of an lruvec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {

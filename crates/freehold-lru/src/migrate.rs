@@ -2,12 +2,13 @@
 
 use core::cell::Cell;
 
-use super::claim::{Claim, Stage, Subject};
-use super::error::LruError;
-use super::history::Shadow;
-use super::isolate::Isolated;
-use super::state::State;
-use super::{Lru, Owner};
+use crate::error::LruError;
+use crate::frames::state::State;
+use crate::life::isolate::Isolated;
+use crate::lru::Lru;
+use crate::owner::claim::{Claim, Stage, Subject};
+use crate::owner::protocol::Owner;
+use crate::owner::shadow::Shadow;
 use freehold::compact::{Migrate, MigrateError};
 use freehold::memmap::index::FrameIndex;
 use freehold::platform::Platform;

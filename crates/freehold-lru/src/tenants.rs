@@ -1,13 +1,17 @@
 //! The API of groups: create and remove, limit, enter, statistics.
 
-use super::error::LruError;
 use core::fmt;
+use core::sync::atomic::Ordering::Relaxed;
 
-use super::group::{GroupId, Groups};
-use super::kind::{Kind, List};
-use super::vec::Place;
-use super::{Lru, Owner};
-use freehold::platform::Platform;
+use crate::error::LruError;
+use crate::groups::slot::Slot;
+use crate::groups::table::Groups;
+use crate::groups::tree::TreeGuard;
+use crate::id::{GroupId, Place};
+use crate::kind::{Kind, List};
+use crate::lru::Lru;
+use crate::owner::protocol::Owner;
+use freehold::platform::{Platform, Word};
 use freehold::units::FrameCount;
 
 /// The state of a group.
@@ -74,7 +78,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [readers](Lru::enter), has groups below, or is the root.
     pub fn remove_group(&self, group: GroupId) -> Result<(), LruError> {
         let tree = self.groups.tree(&self.platform);
-        let parent = tree.end(group)?;
+        let parent = tree.end(group, |slot| tree.clear_bounds(slot))?;
         self.drain_stocks(group.slot());
         for node in 0..self.vecs.nodes() {
             let place = |slot| Place { slot, node };
@@ -98,6 +102,59 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // whatever the new one is. A CPU charges ahead under its lock, which each drain takes: if
         // it does so before, it is drained; if after, it sees the new limit.
         self.drain_stocks(group.slot());
+        Ok(())
+    }
+
+    /// Sets how many frames of a group, and of those below, are never reclaimed for the sake of
+    /// others (Linux's `memory.min`). It holds within what the groups above have: a group without
+    /// protection shares none with those below. By default none. Reclaim within the group itself
+    /// does not heed it.
+    ///
+    /// # Errors
+    ///
+    /// [`LruError::UnknownGroup`], or [`LruError::GroupInUse`] for the root.
+    pub fn set_min(&self, group: GroupId, frames: FrameCount) -> Result<(), LruError> {
+        let tree = self.groups.tree(&self.platform);
+        // Relaxed: recent values will do, here and below.
+        self.set_bounds(&tree, group, |record| record.min.store(frames.get(), Relaxed))
+    }
+
+    /// As [`Lru::set_min`], but the frames are reclaimed if nothing else can be (Linux's
+    /// `memory.low`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::set_min`].
+    pub fn set_low(&self, group: GroupId, frames: FrameCount) -> Result<(), LruError> {
+        let tree = self.groups.tree(&self.platform);
+        self.set_bounds(&tree, group, |record| record.low.store(frames.get(), Relaxed))
+    }
+
+    /// Sets how many frames a group and those below should not exceed (Linux's `memory.high`).
+    /// Nothing is refused beyond it: [`Lru::add_reclaiming`] reclaims a batch from the group before
+    /// it returns, and [`Lru::balance_groups`] the rest.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lru::set_min`].
+    pub fn set_high(&self, group: GroupId, frames: Option<FrameCount>) -> Result<(), LruError> {
+        let high = frames.map_or(u64::MAX, FrameCount::get);
+        let tree = self.groups.tree(&self.platform);
+        self.set_bounds(&tree, group, |record| record.high.store(high, Relaxed))?;
+        // As for `set_max`.
+        self.drain_stocks(group.slot());
+        Ok(())
+    }
+
+    fn set_bounds(
+        &self,
+        tree: &TreeGuard<'_, P>,
+        group: GroupId,
+        set: impl FnOnce(&Slot<P>),
+    ) -> Result<(), LruError> {
+        let slot = tree.set_bounds(group, set)?;
+        // Reclaim counts anew what is protected.
+        self.groups.chain(slot).for_each(|at| self.groups.spend_reach(at, u64::MAX));
         Ok(())
     }
 

@@ -11,14 +11,13 @@ use std::boxed::Box;
 use std::string::ToString;
 use std::vec;
 
-use super::group::NO_SLOT;
-use super::state::{Motion, State};
-use super::vec::Place;
-use super::{
+use crate::frames::state::{Motion, State};
+use crate::id::{NO_SLOT, Place};
+use crate::testing::{TestPlatform, run_on};
+use crate::{
     Claim, GroupId, Kind, List, Lru, LruError, LruRule, LruSettings, LruViolation, Owner,
     PutBulkError, Reclaimed, Verdict,
 };
-use crate::testing::{TestPlatform, run_on};
 use freehold::config::{Config, MemoryRange};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::LinkTable;
@@ -27,7 +26,7 @@ use freehold::platform::SharedCell;
 use freehold::units::{FrameCount, NodeId, Order, Pfn};
 
 /// An owner that says the same of each frame.
-pub(super) struct Says(pub(super) Verdict);
+pub(crate) struct Says(pub(crate) Verdict);
 
 impl Owner for Says {
     fn reclaim(&self, _frame: Pfn) -> Verdict {
@@ -46,10 +45,10 @@ impl Owner for Says {
 type Bench = Lru<TestPlatform, Says>;
 
 /// The lists of the root group on the first node.
-pub(super) const ROOT_0: Place = Place { slot: 0, node: 0 };
+pub(crate) const ROOT_0: Place = Place { slot: 0, node: 0 };
 
 /// Two nodes of 4,096 frames.
-pub(super) fn lru<O: Owner>(owner: O, settings: LruSettings) -> Lru<TestPlatform, O> {
+pub(crate) fn lru<O: Owner>(owner: O, settings: LruSettings) -> Lru<TestPlatform, O> {
     run_on(0);
     let range = |node: u16| {
         let start = Pfn::new(u64::from(node) * 4096);
@@ -63,7 +62,7 @@ pub(super) fn lru<O: Owner>(owner: O, settings: LruSettings) -> Lru<TestPlatform
 }
 
 /// Adds frames, which come to the inactive list.
-pub(super) fn fill<O: Owner>(lru: &Lru<TestPlatform, O>, frames: Range<u64>, group: GroupId) {
+pub(crate) fn fill<O: Owner>(lru: &Lru<TestPlatform, O>, frames: Range<u64>, group: GroupId) {
     frames.for_each(|frame| lru.add(Pfn::new(frame), group, Kind::File).expect("it is new"));
     lru.drain_all();
 }

@@ -2,10 +2,11 @@
 
 use core::fmt;
 
-use super::cpu::Batch;
-use super::kind::List;
-use super::vec::Place;
-use super::{Lru, Owner};
+use crate::cpu::Batch;
+use crate::id::Place;
+use crate::kind::List;
+use crate::lru::Lru;
+use crate::owner::protocol::Owner;
 use freehold::memmap::list::LinkTable;
 use freehold::platform::{Platform, SharedCell};
 use freehold::units::{FrameCount, Pfn};

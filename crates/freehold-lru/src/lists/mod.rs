@@ -1,0 +1,7 @@
+//! Lruvecs: the lists of one group on one node, the lock over them, and what reclaim remembers of
+//! them.
+
+pub(crate) mod carry;
+pub(crate) mod history;
+pub(crate) mod lock;
+pub(crate) mod lruvec;
