@@ -15,6 +15,7 @@ use crate::settings::{LruPolicy, LruSettings};
 use freehold::Error;
 use freehold::config::{Config, MemoryRange};
 use freehold::memmap::region::{Carver, LayoutBuilder, Metadata, MetadataLayout};
+use freehold::memmap::stretches::StretchesPlan;
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, FrameSize, NodeId, Order, Pfn};
 
@@ -73,7 +74,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// configuration.
     pub fn layout(config: &Config<'_>, settings: &LruSettings) -> Result<MetadataLayout, Error> {
         config.check()?;
-        MetadataLayout::of(config.span_of_blocks()?.0, |layout| {
+        MetadataLayout::of(StretchesPlan::new(config)?.first(), |layout| {
             Plan::<P>::new(config, settings, layout)
         })
     }
@@ -96,7 +97,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let lru = Lru {
             platform,
             owner,
-            frames: FrameTable::carve(&plan.frames, &mut carver),
+            frames: FrameTable::carve(&plan.frames, config, &mut carver),
             vecs: Lruvecs::carve(&plan.vecs, settings.lock, &mut carver),
             groups: Groups::carve(&plan.groups, &mut carver),
             cpus: Cpus::carve(&plan.cpus, settings.batch, &mut carver),

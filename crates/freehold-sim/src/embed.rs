@@ -5,6 +5,7 @@
 
 use std::ops::{Deref, Range};
 
+use freehold::memmap::stretches::StretchesPlan;
 use freehold::platform::Platform;
 use freehold::{
     Config, Design, Error, Metadata, MetadataLayout, MetadataSection, NodeId, Order, PageAllocator,
@@ -115,7 +116,7 @@ fn map(machine: &mut Machine, config: &Config<'_>, layout: &MetadataLayout) -> R
     for section in layout.sections() {
         let kind = machine.kind(section.kind.name());
         machine.label(&region, whole(&section), kind);
-        for (offsets, node) in homes(config, layout, &section) {
+        for (offsets, node) in homes(config, &section) {
             machine.home(&region, offsets, Home::Node(node));
         }
     }
@@ -127,21 +128,17 @@ fn whole(section: &MetadataSection) -> Range<usize> {
 }
 
 /// The home nodes of the parts of a section.
-fn homes(
-    config: &Config<'_>,
-    layout: &MetadataLayout,
-    section: &MetadataSection,
-) -> Vec<(Range<usize>, NodeId)> {
+fn homes(config: &Config<'_>, section: &MetadataSection) -> Vec<(Range<usize>, NodeId)> {
     let records = |range: Range<usize>| {
         let at = |index: usize| section.offset_bytes + index * section.stride_bytes;
         at(range.start)..at(range.end)
     };
     let count = section.len_bytes.checked_div(section.stride_bytes).unwrap_or(0);
     match section.kind {
-        SectionKind::Frames | SectionKind::LruFrames => of_ranges(config, layout, Order::ZERO)
-            .map(|(range, node)| (records(range), node))
-            .collect(),
-        SectionKind::Blocks => of_ranges(config, layout, Order::PAGEBLOCK)
+        SectionKind::Frames | SectionKind::LruFrames => {
+            of_ranges(config, Order::ZERO).map(|(range, node)| (records(range), node)).collect()
+        }
+        SectionKind::Blocks => of_ranges(config, Order::PAGEBLOCK)
             .map(|(range, node)| (records(range), node))
             .collect(),
         SectionKind::PerCpu | SectionKind::LruPerCpu => {
@@ -173,14 +170,13 @@ fn homes(
 /// The records of units of `order` frames that stand for each range of memory.
 fn of_ranges<'a>(
     config: &'a Config<'_>,
-    layout: &MetadataLayout,
     order: Order,
 ) -> impl Iterator<Item = (Range<usize>, NodeId)> + 'a {
-    let first = layout.first_frame().get();
+    let stretches = StretchesPlan::new(config).expect("the layout has been computed");
     config.ranges.iter().map(move |range| {
-        let start = range.start.get() - first;
+        let first = stretches.index_of(config, range.start).expect("a range has indexes");
+        let (start, unit) = (u64::from(first.0), order.frames().get());
         let end = start + range.frames.get();
-        let unit = order.frames().get();
         ((start / unit) as usize..end.div_ceil(unit) as usize, range.node)
     })
 }
@@ -217,13 +213,13 @@ mod tests {
         let layout = Frames::layout(&config, &Default::default()).unwrap();
         let section = |kind| layout.sections().find(|section| section.kind == kind).unwrap();
         let frames = section(SectionKind::Frames);
-        let found = homes(&config, &layout, &frames);
+        let found = homes(&config, &frames);
         let node = |node| NodeId::new(node);
         let at = |frame: usize| frames.offset_bytes + frame * 64;
         assert_eq!(found[1], (at(1024)..at(3072), node(0)));
         assert_eq!(found[2], (at(3072)..at(7168), node(1)));
         let per_cpu = section(SectionKind::PerCpu);
-        let found = homes(&config, &layout, &per_cpu);
+        let found = homes(&config, &per_cpu);
         let half = per_cpu.len_bytes / 2;
         assert_eq!(found[1], (per_cpu.offset_bytes + half..whole(&per_cpu).end, node(1)));
         assert_eq!(zone_nodes(&config), [node(0), node(0), node(1)]);

@@ -10,6 +10,7 @@ use freehold::config::{Config, MemoryRange};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{LinkTable, Links};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::stretches::{Stretch, Stretches, StretchesPlan};
 use freehold::memmap::zeroable::zeroable;
 use freehold::platform::{Platform, SharedCell, Word};
 use freehold::units::{FrameCount, Order, Pfn};
@@ -30,48 +31,50 @@ zeroable!(Record {
     prev: <P::Cell<u32>>::ZERO_BYTES,
 });
 
-/// The records of all frames from the lowest to the highest, holes included.
+/// The records of all frames that have indexes, holes included.
 pub(crate) struct FrameTable<P: Platform> {
     records: Table<Record<P>>,
-    first: Pfn,
+    stretches: Stretches,
 }
 
 /// Where the table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    first: Pfn,
+    stretches: StretchesPlan,
+    far: TablePlan<Stretch>,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
-        let (first, frames) = config.span_of_blocks()?;
-        let len = usize::try_from(frames.get()).map_err(|_| Error::SpanTooLarge)?;
-        Ok(FrameTablePlan { records: layout.table(SectionKind::LruFrames, len)?, first })
+        let stretches = StretchesPlan::new(config)?;
+        let frames = stretches.frames().get();
+        let len = usize::try_from(frames).map_err(|_| Error::SpanTooLarge)?;
+        let records = layout.table(SectionKind::LruFrames, len)?;
+        Ok(FrameTablePlan { records, far: stretches.table(layout)?, stretches })
     }
 }
 
 impl<P: Platform> FrameTable<P> {
     /// A table of holes.
-    pub(crate) fn carve(plan: &FrameTablePlan<P>, carver: &mut Carver) -> Self {
+    pub(crate) fn carve(
+        plan: &FrameTablePlan<P>,
+        config: &Config<'_>,
+        carver: &mut Carver,
+    ) -> Self {
         let records = carver.zero_table(plan.records, |_| Record {
             state: P::U64::new(State::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
         });
-        FrameTable { records, first: plan.first }
+        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
+        FrameTable { records, stretches }
     }
 
     /// Turns the holes of a range into unused frames. No other call adds memory meanwhile.
     pub(crate) fn add_memory(&self, range: &MemoryRange) -> Result<(), Error> {
         range.check()?;
-        let offset = |pfn: Pfn| pfn.get().checked_sub(self.first.get());
-        let (Some(start), Some(end)) = (offset(range.start), offset(range.end())) else {
-            return Err(Error::OutsideSpan);
-        };
-        if end > self.records.len() as u64 {
-            return Err(Error::OutsideSpan);
-        }
-        let frames = || (start..end).map(|frame| FrameIndex(frame as u32));
+        let place = self.stretches.locate(range.start, range.frames).ok_or(Error::OutsideSpan)?;
+        let frames = || (place.first.0..place.end.0).map(FrameIndex);
         if !frames().all(|frame| self.state(frame).is_hole()) {
             return Err(Error::RangeOverlaps);
         }
@@ -81,15 +84,11 @@ impl<P: Platform> FrameTable<P> {
 
     /// Turns unused frames into holes. No other call adds or removes memory meanwhile.
     pub(crate) fn remove_memory(&self, first: Pfn, frames: FrameCount) -> Result<(), LruError> {
-        let start = first.get().wrapping_sub(self.first.get());
-        let end = start.checked_add(frames.get()).ok_or(LruError::ForeignFrame)?;
-        if end > self.records.len() as u64 {
-            return Err(LruError::ForeignFrame);
-        }
-        for frame in start..end {
-            if let Err(error) = self.change(FrameIndex(frame as u32), State::removed) {
-                for frame in start..frame {
-                    self.update(FrameIndex(frame as u32), State::restored);
+        let place = self.stretches.locate(first, frames).ok_or(LruError::ForeignFrame)?;
+        for frame in place.first.0..place.end.0 {
+            if let Err(error) = self.change(FrameIndex(frame), State::removed) {
+                for frame in place.first.0..frame {
+                    self.update(FrameIndex(frame), State::restored);
                 }
                 return Err(error);
             }
@@ -100,12 +99,8 @@ impl<P: Platform> FrameTable<P> {
     /// The index of a frame that is memory.
     #[inline]
     pub(crate) fn index_of(&self, pfn: Pfn) -> Result<FrameIndex, LruError> {
-        let offset = pfn.get().wrapping_sub(self.first.get());
-        // The table has fewer than 2^32 records, so the offset fits once it is below its length.
-        if offset >= self.records.len() as u64 || self.state(FrameIndex(offset as u32)).is_hole() {
-            return Err(LruError::ForeignFrame);
-        }
-        Ok(FrameIndex(offset as u32))
+        let frame = self.stretches.index_of(pfn).ok_or(LruError::ForeignFrame)?;
+        if self.state(frame).is_hole() { Err(LruError::ForeignFrame) } else { Ok(frame) }
     }
 
     /// The frames of a block but the first, which is one of the table.
@@ -169,7 +164,7 @@ impl<P: Platform> FrameTable<P> {
     }
 
     pub(crate) fn pfn_of(&self, frame: FrameIndex) -> Pfn {
-        self.first.offset(FrameCount::new(u64::from(frame.0)))
+        self.stretches.pfn_of(frame)
     }
 
     /// All frames that are memory.

@@ -31,6 +31,7 @@ mod compact;
 mod compact_owners;
 mod extremes;
 mod fallback;
+mod far;
 mod freehold_design;
 mod freehold_paths;
 mod geometry;
