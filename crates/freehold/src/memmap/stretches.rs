@@ -229,6 +229,12 @@ impl Stretches {
         pfn.get().wrapping_sub(self.near.get())
     }
 
+    /// Whether a frame is none of the near stretch.
+    #[inline(always)]
+    pub const fn is_far(&self, pfn: Pfn) -> bool {
+        self.offset_of(pfn) >= self.near_frames
+    }
+
     /// The number of a frame of the near stretch.
     #[inline(always)]
     pub const fn near_pfn_of(&self, frame: FrameIndex) -> Pfn {

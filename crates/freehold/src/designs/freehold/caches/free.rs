@@ -22,7 +22,9 @@ impl<P: Platform> Free<P> for Freehold<P> {
     /// Frees a block, or part of one.
     #[inline(always)]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
-        if order == Order::ZERO && self.free_single_fast(context, pfn) {
+        if order == Order::ZERO
+            && self.free_single_fast(context, || self.pageblocks().lookup_fast(pfn))
+        {
             return Ok(());
         }
         self.free_slowly(context, pfn, order)
@@ -33,10 +35,14 @@ impl<P: Platform> Freehold<P> {
     /// Frees a single frame, in the common cases: a cache has listed its pageblock, the running
     /// CPU's or another one. Returns whether that was so; if not, nothing has changed.
     #[inline(always)]
-    fn free_single_fast(&self, context: Context<'_, P>, pfn: Pfn) -> bool {
+    fn free_single_fast<'a>(
+        &'a self,
+        context: Context<'_, P>,
+        lookup: impl FnOnce() -> Option<FrameRef<'a, P>>,
+    ) -> bool {
         let (cpu, _pin) = Pin::new(context.platform);
         let (cpu, mut freed) = (cpu.index(), false);
-        if let Some(frame_ref) = self.pageblocks().lookup_fast(pfn) {
+        if let Some(frame_ref) = lookup() {
             let state = frame_ref.state();
             // A number that no CPU has is in no state.
             if state.is_listed_of(cpu)
@@ -89,7 +95,8 @@ impl<P: Platform> Freehold<P> {
         pfn: Pfn,
         order: Order,
     ) -> Option<Result<(), Error>> {
-        let frame_ref = self.pageblocks().lookup_fast(pfn)?;
+        let near = self.pageblocks().lookup_fast(pfn);
+        let frame_ref = near.or_else(|| self.pageblocks().lookup_far(pfn))?;
         let (state, mask) = self.begin_free_in_word(&frame_ref, pfn, order)?;
         let (cpu, pin) = Pin::new(context.platform);
         let cpu = cpu.index();
@@ -133,6 +140,12 @@ impl<P: Platform> Freehold<P> {
             return result;
         }
         if order == Order::PAGEBLOCK && self.free_pageblock(context, pfn) {
+            return Ok(());
+        }
+        if order == Order::ZERO
+            && self.pageblocks().stretches().is_far(pfn)
+            && self.free_single_fast(context, || self.pageblocks().lookup_far(pfn))
+        {
             return Ok(());
         }
         let frame = self.pageblocks().index_of(pfn).ok_or(Error::ForeignFrame)?;

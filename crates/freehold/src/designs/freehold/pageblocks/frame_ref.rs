@@ -31,9 +31,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Looks up a frame, if the tables have a record for it.
     #[inline(always)]
     pub(crate) fn lookup(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
-        let frame = self.index_of(pfn)?;
-        let (record, maps) = self.twins.try_get((frame / FRAMES) as usize)?;
-        Some(FrameRef { record, maps, frame })
+        self.lookup_fast(pfn).or_else(|| self.lookup_any(pfn))
     }
 
     /// The same for the fast paths, which allocate and free without a look at the bitmap of frames
@@ -44,6 +42,23 @@ impl<P: Platform> Pageblocks<P> {
         let (record, maps) = self.twins.try_get_shown((offset / u64::from(FRAMES)) as usize)?;
         // There are fewer than 2^32 indexes.
         Some(FrameRef { record, maps, frame: offset as u32 })
+    }
+
+    /// The same as `lookup_fast` for frames of far stretches.
+    #[inline(always)]
+    pub(crate) fn lookup_far(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
+        match self.stretches.is_far(pfn) && !self.has_uses() {
+            true => self.lookup_any(pfn),
+            false => None,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lookup_any(&self, pfn: Pfn) -> Option<FrameRef<'_, P>> {
+        let frame = self.index_of(pfn)?;
+        let (record, maps) = self.twins.try_get((frame / FRAMES) as usize)?;
+        Some(FrameRef { record, maps, frame })
     }
 
     /// Looks up the first frame of a word, if there is one.
