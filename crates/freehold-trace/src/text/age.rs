@@ -85,7 +85,9 @@ impl Age {
                 continue;
             };
             // Kernels since 2.6.37 free each frame with an event of its own, just behind this one.
+            let again = |what: What| matches!(what, What::Alloc { pfn: Some(at), .. } if at == pfn);
             let later = events[place + 1..].iter().enumerate();
+            let later = later.take_while(|(_, event)| !again(event.what));
             let mut of_cpu = later.filter(|(_, event)| event.cpu == cpu).take(BETWEEN_MAX);
             let free = What::Free { pfn, order: 0 };
             let own = of_cpu.find(|(_, event)| event.what == free).map(|(at, _)| place + 1 + at);

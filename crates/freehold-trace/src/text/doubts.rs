@@ -102,6 +102,17 @@ fn old_kernels_are_read_in_todays_terms() {
 }
 
 #[test]
+fn a_free_of_an_old_kernel_is_not_that_of_the_next_allocation() {
+    let text = perf(1, "kmem:mm_pagevec_free: pfn=0x8 order=0 cold=0")
+        + &perf(2, ALLOC)
+        + &perf(3, "kmem:mm_page_free_direct: pfn=0x8 order=0");
+    let free = What::Free { pfn: 8, order: 0 };
+    let alloc = alloc(Some(8), 0, MigrateType::MOVABLE, "GFP_HIGHUSER_MOVABLE");
+    let imported = import(text.as_bytes()).unwrap();
+    assert_eq!(whats(&imported), [free, What::FreeBatched { pfn: 8 }, alloc, free]);
+}
+
+#[test]
 fn migratetypes_are_numbered_as_flags_and_names_say() {
     let movable = "pfn=0x8 order=0 migratetype=M gfp_flags=0x200da";
     let drain = "kmem:mm_page_pcpu_drain: pfn=0x8 order=0 migratetype=2";

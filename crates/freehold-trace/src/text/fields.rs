@@ -32,6 +32,15 @@ impl<'a> Fields<'a> {
         self.small("migratetype").map(MigrateType)
     }
 
+    /// A frame that addresses of 64 bits reach.
+    fn pfn(&self) -> Result<u64, String> {
+        let pfn = self.number("pfn")?;
+        match pfn >> 52 {
+            0 => Ok(pfn),
+            _ => Err(format!("pfn={pfn:#x}: no machine has this frame")),
+        }
+    }
+
     /// The first frame of an allocation; none if it was refused. Kernels record -1 then, and print
     /// no page; its number is 0, or, before 3.4, what comes of no page.
     fn allocated(&self) -> Result<Option<u64>, String> {
@@ -49,7 +58,10 @@ impl<'a> Fields<'a> {
             // Without a page, as raw fields are: -1, of kernels with 32 bits as well.
             Err(_) => pfn == u64::from(u32::MAX),
         };
-        Ok((!refused && pfn != u64::MAX).then_some(pfn))
+        match refused || pfn == u64::MAX {
+            true => Ok(None),
+            false => self.pfn().map(Some),
+        }
     }
 
     /// The GFP flags as they are printed.
@@ -70,15 +82,15 @@ impl<'a> Fields<'a> {
                     .map_err(|part| format!("gfp_flags: `{part}` is no flag"))?,
                 migratetype: self.migratetype()?,
             },
-            Kind::Free => What::Free { pfn: self.number("pfn")?, order: self.small("order")? },
-            Kind::FreeBatched => What::FreeBatched { pfn: self.number("pfn")? },
+            Kind::Free => What::Free { pfn: self.pfn()?, order: self.small("order")? },
+            Kind::FreeBatched => What::FreeBatched { pfn: self.pfn()? },
             Kind::PcpuDrain => What::PcpuDrain {
-                pfn: self.number("pfn")?,
+                pfn: self.pfn()?,
                 order: self.small("order")?,
                 migratetype: self.migratetype()?,
             },
             Kind::ZoneLocked | Kind::Lost => What::ZoneLocked {
-                pfn: self.number("pfn")?,
+                pfn: self.pfn()?,
                 order: self.small("order")?,
                 migratetype: self.migratetype()?,
                 // Kernels before 5.19 report refills alone.

@@ -178,8 +178,11 @@ fn the_rest_of_a_line_is_not_searched() {
         "bash-8938 [000] ..... 454.133157: free_unref_page <-mm_page_alloc: x",
         "bash 8938 [000] 871.035956: probe:mm_page_alloc: (ffffffff81) pfn=0x1",
         "bash 8938 [000] 871.035956: ftrace:print: mm_page_alloc: mine",
+        "bash 8938 [000] 871.035956: ftrace:print: kmem:mm_page_alloc: mine",
+        "bash-8938 [000] ..... 871.035956: my text: mm_page_alloc: mine",
         "rustc-25791 [001] .....   452.832623: <stack trace>",
-        " 1.000001 |   1)   0.130 us    |  ___might_sleep(); /* mm_page_alloc: x */",
+        " 1.000001 |   1)   0.130 us    |  ___might_sleep(); /* mm_page_alloc */",
+        " 1)               |  /* mine: mm_page_alloc: x */",
         "tracing_mark_write: mm_page_alloc: mine",
     ] {
         let imported = import(format!("{other}\n{alloc}").as_bytes());
@@ -211,6 +214,10 @@ fn forms_that_lack_something_name_the_option_that_helps() {
         (" 24)               |  /* {alloc} */", "funcgraph-abstime"),
         (" 24)   bash-1   |               |  /* {alloc} */", "funcgraph-abstime"),
         (" 1287587.105144 |               |  /* {alloc} */", "funcgraph-cpu"),
+        ("      105 us |   1)               |  /* {alloc} */", "funcgraph-abstime"),
+        ("               |  /* {alloc} */", "funcgraph-abstime"),
+        (" 1)  /* {alloc} */", "funcgraph-abstime"),
+        ("[001] ..... 1.000001: {alloc}", "no process"),
         ("    perf 30269   1   487.434979:        kmem:{alloc}", "without `-L`"),
         ("            perf 30269   487.434979:        kmem:{alloc}", "`-F +cpu`"),
         ("            perf [001]   487.434979:        kmem:{alloc}", "`-F +tid`"),
@@ -219,6 +226,7 @@ fn forms_that_lack_something_name_the_option_that_helps() {
         ("            perf 30269 [001]        kmem:{alloc}", "`-F +time`"),
         ("perf 30269 [001]   487.434979: page=0x8 pfn=0x8 order=0 migratetype=0", "`-F +event`"),
         ("perf 30269 [001]   487.434979:        kmem:mm_page_alloc: ", "`-F +trace`"),
+        ("perf 30269 [001]   487.434979: ab 7  kmem:{alloc}", "`ab` stands between the time"),
         ("PERF_RECORD_LOST lost 12", "`-F +cpu,+time`"),
     ] {
         let text = format!("{}\n", line(form));

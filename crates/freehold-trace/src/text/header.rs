@@ -86,6 +86,7 @@ impl<'a> Header<'a> {
             _ if perf => {
                 Err(format!("`{}` is no process: perf prints it with `-F +tid`", self.process))
             }
+            _ if self.process.is_empty() => Err("no process stands before the CPU".to_owned()),
             _ => Err(format!("`{}` does not end in a process", self.process)),
         }
     }

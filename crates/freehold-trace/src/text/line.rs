@@ -81,10 +81,11 @@ pub(super) fn parse(line: &str, after_page: bool, gfp: &GfpLayout) -> Result<Lin
         return Ok(lost);
     }
     if let Some((header, rest)) = graph::comment(trimmed) {
-        return match (header, next_word(rest, 0).and_then(|(_, word)| Name::of(word))) {
-            (Ok(header), _) => event(header, rest, gfp),
-            (Err(missing), Some(_)) => Err(missing.to_owned()),
-            (Err(_), None) => Ok(Line::Other),
+        let is_page = next_word(rest, 0).is_some_and(|(_, word)| Name::of(word).is_some());
+        return match header {
+            Some(header) => event(header, rest, gfp),
+            None if is_page => Err(graph::MISSING.to_owned()),
+            None => Ok(Line::Other),
         };
     }
     refused::check(trimmed)?;
@@ -108,10 +109,13 @@ fn event(header: Header<'_>, rest: &str, layout: &GfpLayout) -> Result<Line, Str
         return Ok(Line::Lost { cpu: header.cpu, events: last_number(rest), time_ns });
     }
     let Some(name) = Name::of(word) else {
-        let has_fields = word.starts_with("page=") || word.starts_with("pfn=");
-        return match has_fields {
-            true => Err("no name of an event: perf prints it with `-F +event`".to_owned()),
-            false => Ok(Line::Other),
+        let is_perf = |word: &str| Name::of(word).is_some_and(|name| name.perf);
+        return if word.starts_with("page=") || word.starts_with("pfn=") {
+            Err("no name of an event: perf prints it with `-F +event`".to_owned())
+        } else if !word.ends_with(':') && rest.split_whitespace().any(is_perf) {
+            Err(format!("`{word}` stands between the time and the event: print it without"))
+        } else {
+            Ok(Line::Other)
         };
     };
     let pid = header.pid(name.perf)?;

@@ -81,6 +81,11 @@ fn a_bad_line_is_named() {
     import(line(good).as_bytes()).unwrap();
     for (from, to, problem) in [
         ("pfn=0x1", "pfn=0xyz", "line 2: pfn=0xyz is no number"),
+        (
+            "pfn=0x1",
+            "pfn=0x10000000000000",
+            "line 2: pfn=0x10000000000000: no machine has this frame",
+        ),
         (" order=0", "", "line 2: it has no order="),
         ("order=0", "order=300", "line 2: order=300 is too large"),
         ("order=0", "order=17", "line 2: no block of this order begins at this frame"),
