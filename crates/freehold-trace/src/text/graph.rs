@@ -14,11 +14,13 @@ pub(super) const MISSING: &str = "function_graph prints times and CPUs with `ech
 pub(super) fn comment(line: &str) -> Option<(Option<Header<'_>>, &str)> {
     // Mail programs put `> ` before what they quote.
     let line = line.trim_start_matches(['>', ' ']);
-    let is_event = |at: &usize| {
-        let before = line[..*at].rsplit('|').next().unwrap_or_default().trim();
-        before.strip_suffix(')').map_or(before.is_empty(), is_number)
-    };
-    let at = line.match_indices("/* ").map(|(at, _)| at).find(is_event)?;
+    // What stands before it in its column, which may be the first.
+    let before = |at: usize| line[..at].rsplit('|').next().unwrap_or_default().trim();
+    let is_cpu = |text: &str| text.strip_suffix(')').is_some_and(is_number);
+    let places = || line.match_indices("/* ").map(|(at, _)| at);
+    let at = places()
+        .find(|at| before(*at).is_empty())
+        .or_else(|| places().find(|at| is_cpu(before(*at))))?;
     let event = line[at + 3..].trim_end().trim_end_matches("*/").trim_end();
     Some((header(&line[..at]), event))
 }
