@@ -87,8 +87,16 @@ impl Gfp {
         if let Some(bit) = NAMES.iter().position(|known| *known == name) {
             return Some(Self(1 << bit));
         }
-        let parts = COMPOSITES.iter().find(|(known, _)| *known == name)?.1;
-        Some(parts.iter().map(|part| Self::of_known(part)).fold(Self::NONE, Self::with))
+        let mut composites = COMPOSITES.iter().chain(OLD_NAMES);
+        if let Some((_, parts)) = composites.find(|(known, _)| *known == name) {
+            return Some(
+                parts.iter().map(|part| Self::of_known(part)).fold(Self::NONE, Self::with),
+            );
+        }
+        // Kernels before 4.6 print `__GFP_ZERO` as `GFP_ZERO`.
+        let flag = name.strip_prefix("GFP_")?;
+        let bit = NAMES.iter().position(|known| known.strip_prefix("__GFP_") == Some(flag));
+        bit.map(|bit| Self(1 << bit))
     }
 
     fn of_known(name: &str) -> Self {
@@ -119,8 +127,16 @@ impl Gfp {
     }
 }
 
+/// Whether flags have names of kernels before 4.6: single flags without underscores.
+pub(crate) fn has_old_names(text: &str) -> bool {
+    let is_old = |name: &str| {
+        name.starts_with("GFP_") && !COMPOSITES.iter().any(|(known, _)| *known == name)
+    };
+    text.split('|').any(|part| is_old(part.trim()))
+}
+
 /// A number, decimal or hexadecimal with `0x`.
-fn number(text: &str) -> Option<u64> {
+pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -181,6 +197,45 @@ const COMPOSITES: &[(&str, &[&str])] = &[
     ("__GFP_RECLAIM", &["__GFP_DIRECT_RECLAIM", "__GFP_KSWAPD_RECLAIM"]),
 ];
 
+/// What old kernels call otherwise.
+const OLD_NAMES: &[(&str, &[&str])] = &[
+    ("GFP_TEMPORARY", &["GFP_KERNEL", "__GFP_RECLAIMABLE"]),
+    ("GFP_WAIT", &["__GFP_RECLAIM"]),
+    ("__GFP_WAIT", &["__GFP_RECLAIM"]),
+    ("GFP_REPEAT", &["__GFP_RETRY_MAYFAIL"]),
+    ("__GFP_REPEAT", &["__GFP_RETRY_MAYFAIL"]),
+];
+
+/// The bits of flags from 2.6.31 to 4.3, in their order from bit 0; empty for those without a name
+/// here.
+const BITS_BEFORE_4_4: [&str; 25] = [
+    "__GFP_DMA",
+    "__GFP_HIGHMEM",
+    "__GFP_DMA32",
+    "__GFP_MOVABLE",
+    "__GFP_WAIT",
+    "__GFP_HIGH",
+    "__GFP_IO",
+    "__GFP_FS",
+    "",
+    "__GFP_NOWARN",
+    "__GFP_REPEAT",
+    "__GFP_NOFAIL",
+    "__GFP_NORETRY",
+    "__GFP_MEMALLOC",
+    "__GFP_COMP",
+    "__GFP_ZERO",
+    "__GFP_NOMEMALLOC",
+    "__GFP_HARDWALL",
+    "__GFP_THISNODE",
+    "__GFP_RECLAIMABLE",
+    "",
+    "",
+    "",
+    "",
+    "__GFP_WRITE",
+];
+
 /// Which bit of one kernel is which flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GfpLayout {
@@ -199,6 +254,12 @@ impl GfpLayout {
             }
         }
         Self { flags }
+    }
+
+    /// The bits of kernels before 4.4.
+    pub(crate) fn before_4_4() -> Self {
+        let named = BITS_BEFORE_4_4.iter().enumerate();
+        Self::new(named.map(|(bit, name)| (1 << bit, (*name).to_owned())))
     }
 
     /// The flags that a kernel's number means.

@@ -222,7 +222,7 @@ fn integers(text: &str) -> impl Iterator<Item = u64> {
 }
 
 /// No kernel numbers its CPUs higher (`CONFIG_NR_CPUS`).
-const CPU_MAX: u32 = 65_534;
+pub(crate) const CPU_MAX: u32 = 65_534;
 
 /// A list of CPUs as the kernel writes it: `0-3,8`. Those that no kernel has are left out.
 fn cpu_list(text: &str) -> Vec<u32> {

@@ -67,6 +67,11 @@ pub(crate) struct ImportArgs {
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: PathBuf,
 
+    /// Leave out lines that cannot be read, such as those that a mail program has broken, and say
+    /// how many there are. Default: the first such line ends the import.
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+
     /// Print one JSON document instead of text.
     #[arg(long)]
     pub(crate) json: bool,
@@ -77,10 +82,15 @@ Reads what ftrace (the file `trace`), `trace-cmd report` or `perf script` print 
 kmem:mm_page_*, of any kernel. Other events are passed over. The texts do not say how much memory
 the machine has, nor how many nodes; `freehold record` does.
 
+A line needs a process, a CPU, a time, and the event with its fields; the error names the option of
+the tool that prints what is missing. Of what cannot be, such as allocations without any free, a
+warning on stderr tells; the exit code is 0.
+
 Examples:
   freehold import trace.txt -o busy.fht
   trace-cmd report | freehold import - -o busy.fht
-  perf record -a -e 'kmem:mm_page_*' -- make; perf script | freehold import - -o build.fht";
+  perf record -a -e 'kmem:mm_page_*' -- make
+  perf script --show-lost-events | freehold import - -o build.fht";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {

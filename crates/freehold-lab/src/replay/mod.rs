@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use freehold_sim::Spec;
+use freehold_sim::{preset, preset_names};
 
 use crate::catalog::{
     WorkloadName, figures, goals, host_settings, name_of, sim_settings, telling, with_workload,
@@ -14,6 +14,7 @@ use crate::catalog::{
 use crate::cli::{Format, ReplayArgs, chosen_designs};
 use crate::designs::DesignName;
 use crate::error::UsageError;
+use crate::host::tasks::cpus_max;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::comparison::{Comparison, Terms};
@@ -46,8 +47,9 @@ pub(crate) fn replay(args: &ReplayArgs) -> Result<()> {
     let plan = plan_of(&args.trace, events)?;
     let recorded = plan.cpus.len() as u32;
     let cpus = recorded.saturating_mul(args.scale);
-    if let Machine::Sim(spec) = &args.machine {
-        check_scale(spec, recorded, args.scale)?;
+    match &args.machine {
+        Machine::Host => check_scale("this process", cpus_max()?, recorded, args.scale)?,
+        Machine::Sim(spec) => check_scale(spec.name(), spec.cpus() as u32, recorded, args.scale)?,
     }
     let notes = notes(&plan, args.scale);
     let given = given.with_recording(Arc::new(plan));
@@ -102,23 +104,31 @@ pub(crate) fn plan_of(trace: &Path, events_max: u64) -> Result<Plan> {
     Ok(plan)
 }
 
-fn check_scale(spec: &Spec, recorded: u32, scale: u32) -> Result<()> {
-    let there = spec.cpus() as u64;
+/// Whether the copies of the recorded CPUs have CPUs on a machine that has so many.
+fn check_scale(machine: &str, there: u32, recorded: u32, scale: u32) -> Result<()> {
     let wanted = u64::from(recorded) * u64::from(scale);
-    if wanted <= there {
+    if wanted <= there.into() {
         return Ok(());
     }
-    let most = there / u64::from(recorded);
-    let remedy = match most {
-        0 => "choose a larger machine".to_owned(),
+    let remedy = match there / recorded {
+        0 => match smallest(recorded) {
+            Some(name) => format!("name a larger machine, such as --machine {name}"),
+            None => "describe a larger machine in a .toml file".to_owned(),
+        },
         most => format!("--scale {most} at most"),
     };
     let message = format!(
-        "--scale {scale}: {wanted} CPUs for {scale} times the {recorded} recorded ones, but {} has \
-         {there}: {remedy}",
-        spec.name()
+        "--scale {scale}: {wanted} CPUs for {scale} times the {recorded} recorded ones, but \
+         {machine} has {there}: {remedy}"
     );
     Err(UsageError(message).into())
+}
+
+/// The smallest simulated machine with so many CPUs.
+fn smallest(cpus: u32) -> Option<&'static str> {
+    let there = |name: &&'static str| preset(name).map_or(0, |spec| spec.cpus());
+    let enough = preset_names().iter().filter(|name| there(name) >= cpus as usize);
+    enough.min_by_key(|name| there(name)).copied()
 }
 
 /// What is replayed, and what is not as it was.

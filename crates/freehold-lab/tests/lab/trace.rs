@@ -107,6 +107,54 @@ fn the_recording_of_the_project_is_what_its_page_says() {
     assert!(info["header"]["machine"]["kernel"].as_str().is_some_and(|name| !name.is_empty()));
 }
 
+/// A text of perf: a loss, a line that a mail program has broken, and no free.
+const PERF: &str = "\
+a 1 [700] 5.000001: kmem:mm_page_alloc: pfn=0x8 order=0 migratetype=1 gfp_flags=GFP_NOFS
+a 1/1 [700] 5.000002: PERF_RECORD_LOST lost 812
+a 1 [700] 5.000003: kmem:mm_page_alloc: pfn=0x9 order=0 migratetype=1
+ gfp_flags=GFP_NOFS
+";
+
+#[test]
+fn what_is_left_out_or_cannot_be_is_said() {
+    let (folder, text) = place("perf.txt");
+    fs::write(&text, PERF).expect("the text can be written");
+    let trace = folder.path().join("a.fht").display().to_string();
+    let told = fails(&["import", &text, "-o", &trace], 1);
+    assert!(told.contains("line 3: it has no gfp_flags="), "{told}");
+    let read = freehold(&["import", &text, "-o", &trace, "--skip-bad", "--json"]);
+    let told = String::from_utf8_lossy(&read.stderr);
+    for words in [
+        "warning: ",
+        "perf.txt: 1 bad lines were left out; line 3: it has no gfp_flags=\n",
+        "perf.txt: 1 allocations and no free: record kmem:mm_page_free as well\n",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    let document: Value = serde_json::from_slice(&read.stdout).expect("it is JSON");
+    assert_eq!((&document["bad_lines"], &document["events"]), (&1.into(), &2.into()));
+    assert_eq!(document["lost"]["700"]["overrun"], 812);
+    assert_eq!(document["doubts"].as_array().map(Vec::len), Some(1));
+    assert_eq!(read.status.code(), Some(0));
+}
+
+#[test]
+fn a_recording_of_more_cpus_than_there_are_names_a_machine() {
+    let (folder, text) = place("many.txt");
+    let alloc = PERF.lines().next().expect("it has a line");
+    let many: Vec<_> = (0..113).map(|cpu| alloc.replace("700", &cpu.to_string())).collect();
+    fs::write(&text, many.join("\n")).expect("the text can be written");
+    let trace = folder.path().join("a.fht").display().to_string();
+    succeeds(&["import", &text, "-o", &trace]);
+    let told = fails(&["replay", &trace, "--machine", "uma-8"], 2);
+    assert!(told.contains("113 recorded ones, but uma-8 has 8: name a larger machine"), "{told}");
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 113) {
+        let told = fails(&["replay", &trace], 2);
+        assert!(told.contains("but this process has"), "{told}");
+        assert!(told.contains("such as --machine "), "{told}");
+    }
+}
+
 #[test]
 fn mistakes_are_named() {
     let (folder, trace) = imported();
@@ -122,6 +170,7 @@ fn mistakes_are_named() {
     let short = file("short.fht", &good[..good.len() - 1]);
     let damaged = file("damaged.fht", &damaged);
     let empty = file("empty.txt", b"nothing\n");
+    let binary = file("perf.data", b"PERFILE2\x68\0");
     let output = file("out.fht", b"");
     for (arguments, code, words) in [
         (&["trace", "info", &foreign][..], 1, "foreign.fht: this is no recording of freehold's"),
@@ -129,6 +178,7 @@ fn mistakes_are_named() {
         (&["replay", &damaged], 1, "the checksum of the part that begins here is wrong"),
         (&["trace", "info", "/nonexistent"], 1, "/nonexistent: No such file"),
         (&["import", &empty, "-o", &output], 1, "there are no events such as mm_page_alloc"),
+        (&["import", &binary, "-o", &output], 1, "perf.data: this is perf's own file, not text"),
         (&["replay", &trace, "--machine", "uma-2", "--scale", "2"], 2, "--scale 1 at most"),
         (&["replay", &trace, "--set", "memory=1KiB"], 2, "a size of at least 4MiB"),
         (&["run", "replay"], 2, "freehold replay TRACE"),

@@ -1,16 +1,31 @@
 //! Recordings of others: the text that ftrace, `trace-cmd report` and `perf script` print.
+//!
+//! A line is read by its form, or refused with the option of its tool that helps; a text that says
+//! what cannot be is read with a [`Doubt`].
 
+mod age;
+mod binary;
+mod doubt;
+#[cfg(test)]
+mod doubts;
+mod fields;
+#[cfg(test)]
+mod forms;
 #[cfg(test)]
 mod fuzz;
+mod graph;
+mod header;
+mod import;
 mod line;
+mod refused;
 #[cfg(test)]
 mod tests;
 
-use std::io::{self, BufRead};
+use std::io;
 
-use crate::event::{Context, Event, What};
-use crate::gfp::GfpLayout;
-use line::Line;
+use crate::event::Event;
+pub use doubt::Doubt;
+pub use import::{import, import_with};
 
 /// Why a text was refused.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +39,14 @@ pub enum TextError {
         /// Why.
         source: io::Error,
     },
+    /// It is a file of another kind.
+    #[error("this is {what}, not text: `{command}` prints it")]
+    Binary {
+        /// What it is.
+        what: &'static str,
+        /// What makes it a text.
+        command: &'static str,
+    },
     /// A line has an event of the page allocator and is not as such lines are.
     #[error("line {line}: {problem}")]
     BadLine {
@@ -32,69 +55,55 @@ pub enum TextError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The times of a text of perf, which is in order, are not: they are differences.
+    #[error(
+        "line {line}: the times go back in {back} of {of} lines: perf prints them without \
+         `--deltatime`"
+    )]
+    Differences {
+        /// The first line whose time goes back, from 1.
+        line: usize,
+        /// How many do.
+        back: u64,
+        /// Of so many.
+        of: u64,
+    },
     /// It has no event of the page allocator.
     #[error(
-        "there are no events such as mm_page_alloc in {lines} lines: this reads what ftrace, \
-         `trace-cmd report` or `perf script` print of the events kmem:mm_page_*"
+        "there are no events such as mm_page_alloc in {lines} lines{}: this reads what ftrace, \
+         `trace-cmd report` or `perf script` print of the events kmem:mm_page_*",
+        mention.map_or(String::new(), |line| format!(", though line {line} names one"))
     )]
     NoEvents {
         /// How many lines there are.
         lines: usize,
+        /// The first line with such a name, from 1.
+        mention: Option<usize>,
     },
+}
+
+/// What becomes of a line that has an event of the page allocator and cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BadLines {
+    /// The text is refused.
+    #[default]
+    Refuse,
+    /// It is left out, and counted.
+    LeaveOut,
 }
 
 /// What a text holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// The events of the page allocator, in the order of time, from 0.
+    /// The events of the page allocator, in the order of time, from 0. The process is 0 where
+    /// function_graph does not print it.
     pub events: Vec<Event>,
     /// Events of other kinds, which are left out.
     pub others: u64,
-}
-
-/// Reads a text.
-///
-/// # Errors
-///
-/// The first line that is wrong, or that there is no event of the page allocator.
-pub fn import(text: impl BufRead) -> Result<Imported, TextError> {
-    let gfp = GfpLayout::default();
-    let mut imported = Imported::default();
-    let mut lines = 0;
-    // Losses have no time: theirs is that of the event before them.
-    let mut time_ns = None;
-    for line in text.split(b'\n') {
-        lines += 1;
-        let line = line.map_err(|source| TextError::Io { line: lines, source })?;
-        let line = String::from_utf8_lossy(&line);
-        let parsed = line::parse(&line, &gfp)
-            .map_err(|problem| TextError::BadLine { line: lines, problem })?;
-        match parsed {
-            Line::Page(event) => {
-                time_ns = Some(event.time_ns);
-                imported.events.push(event);
-            }
-            Line::Other => imported.others += 1,
-            Line::Lost { cpu, events } => {
-                let what = What::Lost { events };
-                let time_ns = time_ns.unwrap_or(0);
-                imported.events.push(Event { time_ns, cpu, pid: 0, context: Context::Task, what });
-            }
-            Line::Nothing => {}
-        }
-    }
-    let Some(first_ns) = time_ns.and_then(|_| earliest(&imported.events)) else {
-        return Err(TextError::NoEvents { lines });
-    };
-    for event in &mut imported.events {
-        event.time_ns = event.time_ns.saturating_sub(first_ns);
-    }
-    imported.events.sort_by_key(|event| event.time_ns);
-    Ok(imported)
-}
-
-/// The time of the first event that has one of its own.
-fn earliest(events: &[Event]) -> Option<u64> {
-    let timed = events.iter().filter(|event| !matches!(event.what, What::Lost { .. }));
-    timed.map(|event| event.time_ns).min()
+    /// Lines that were left out since they cannot be read.
+    pub bad_lines: u64,
+    /// The first of them, from 1, and what is wrong with it.
+    pub first_bad: Option<(usize, String)>,
+    /// Why this may not be what happened.
+    pub doubts: Vec<Doubt>,
 }
