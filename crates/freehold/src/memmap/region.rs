@@ -21,8 +21,8 @@ pub use super::table::{StridedTable, Table, Twins};
 /// one.
 pub const LINE_BYTES: usize = 64;
 
-/// How many sections a layout can have.
-const SECTIONS_MAX: usize = 12;
+/// More sections than any design has.
+const SECTIONS_MAX: usize = 16;
 
 /// What a section of the metadata holds. Cache misses are reported by these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +115,7 @@ impl MetadataLayout {
         let mut sections = [None; SECTIONS_MAX];
         let mut builder = LayoutBuilder { sections: &mut sections, ..LayoutBuilder::new() };
         plan(&mut builder)?;
+        assert!(!builder.sections.is_empty(), "there is room for all sections");
         Ok(MetadataLayout { extent: builder.finish(), sections, first_frame })
     }
 

@@ -321,7 +321,8 @@ mod tests {
     }
 
     fn stretches(ranges: &[MemoryRange]) -> Vec<Stretch> {
-        let config = Config::new(ranges, &[NodeId::new(0)]);
+        let cpus = [NodeId::new(0)];
+        let config = Config::new(ranges, &cpus);
         let plan = StretchesPlan::new(&config).unwrap();
         let all: Vec<_> = plan.iter(&config).collect();
         assert_eq!(plan.frames(), FrameCount::new(all.last().unwrap().end()));

@@ -305,7 +305,8 @@ fn spans_too_large<D: Design<TestPlatform>>() {
         let config = Config::new(&[], &CPUS).span(span).spare_zones(&spare_zones);
         unbuildable::<D>(Error::SpanTooLarge, &config);
     }
-    unbuildable::<D>(Error::SpanTooLarge, &Config::new(&[range(0, 1), range(1 << 33, 1)], &CPUS));
+    let too_much = [range(0, 1 << 31), range(1 << 33, 1 << 31)];
+    unbuildable::<D>(Error::SpanTooLarge, &Config::new(&too_much, &CPUS));
     // The largest span that links can name.
     let span = Some((Pfn::new(0), FrameCount::new((1 << 32) - 1024)));
     let config = Config::new(&RANGES, &CPUS).span(span);
