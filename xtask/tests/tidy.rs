@@ -50,6 +50,7 @@ const UNSAFE_FILES: &[&str] = &[
     "products/freehold-malloc/src/static_arena/mapped.rs",
     "products/freehold-pool/benches/pool_race/files.rs",
     "products/freehold-pool/src/content.rs",
+    "products/freehold-pool/src/content/reset.rs",
     "products/freehold-pool/src/content/tests.rs",
     "products/freehold-pool/src/home.rs",
     "products/freehold-pool/src/image.rs",

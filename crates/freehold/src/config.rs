@@ -80,9 +80,10 @@ pub struct Config<'a> {
     /// The distance from each node to each node, row by row, as ACPI's SLIT gives it. Empty means
     /// that all other nodes are equally far.
     pub distances: &'a [u8],
-    /// The first frame and the number of frames that the metadata covers, if it shall leave room
-    /// for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges. Only with
-    /// it, memory of one zone may come to any other.
+    /// The first frame and the number of frames that the metadata covers, all of them, if it shall
+    /// leave room for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges
+    /// and gaps of less than 2 GiB between them. Only with it, memory of one zone may come to any
+    /// other.
     pub span: Option<(Pfn, FrameCount)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 
 static int wrong;
 
@@ -17,6 +19,46 @@ static void expect(const char *what, void *memory, int error, size_t align) {
     }
     free(memory);
     errno = 0;
+}
+
+// Returns its error, and leaves errno and the pointer alone.
+static void expect_aligned(size_t align, size_t bytes, int error) {
+    void *memory = &wrong;
+    errno = EXDEV;
+    int told = posix_memalign(&memory, align, bytes);
+    if (told != error || errno != EXDEV || (error && memory != &wrong)) {
+        printf("posix_memalign(%zu, %zu): %d, errno %d, %p\n", align, bytes, told, errno, memory);
+        wrong = 1;
+    }
+    if (!told) free(memory);
+}
+
+// What is freed goes back to a machine that refuses it: errno is the caller's.
+static void expect_frees_to_keep_errno(void) {
+    static void *blocks[4000];
+    if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) {
+        fprintf(stderr, "!! SKIPPED: errno of free: this user may lock no memory\n");
+        return;
+    }
+    for (int round = 0; round < 20; round++) {
+        for (size_t nth = 0; nth < 4000; nth++) {
+            size_t bytes = nth % 100 ? nth * 7 : nth * 1000;
+            blocks[nth] = malloc(bytes);
+            if (blocks[nth]) memset(blocks[nth], 1, bytes);
+        }
+        for (size_t nth = 0; nth < 4000; nth++) {
+            errno = EXDEV;
+            // A block that is freed by its new size, now and then.
+            if (nth % 7) free(blocks[nth]);
+            else if (blocks[nth] && realloc(blocks[nth], 0)) wrong = printf("realloc to 0\n");
+            if (errno != EXDEV) {
+                printf("free: errno %d\n", errno);
+                wrong = 1;
+                return;
+            }
+        }
+    }
+    munlockall();
 }
 
 #define EXPECT(call, error, align) (errno = 0, expect(#call, call, error, align))
@@ -37,5 +79,16 @@ int main(void) {
     EXPECT(memalign(24, 100), 0, 32);
     EXPECT(memalign(0, 100), 0, 1);
     EXPECT(memalign(half, 100), EINVAL, 1);
+    EXPECT(memalign(64, most), ENOMEM, 1);
+    void *volatile kept = malloc(100);
+    EXPECT(realloc(kept, most), ENOMEM, 1);
+    EXPECT(reallocarray(kept, half, 2), ENOMEM, 1);
+    free(kept);
+    expect_aligned(64, 100, 0);
+    expect_aligned(0, 100, EINVAL);
+    expect_aligned(24, 100, EINVAL);
+    expect_aligned(4, 100, EINVAL);
+    expect_aligned(64, most - 100, ENOMEM);
+    expect_frees_to_keep_errno();
     return wrong;
 }

@@ -40,3 +40,9 @@ pub(crate) fn use_heap(
     hooks.install(&Jemalloc::TIKV)?;
     Ok(hooks.heap())
 }
+
+/// Has the malloc return to the heap what it has not used for a while, also of idle threads.
+pub(crate) fn give_back() {
+    // Refused, the heap has what was returned before.
+    let _refused = Jemalloc::TIKV.decay();
+}

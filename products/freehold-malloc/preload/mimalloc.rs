@@ -36,3 +36,8 @@ pub(crate) fn use_heap(
     managed.manage(&Mimalloc::SYS)?;
     Ok(managed.heap())
 }
+
+/// Has the malloc return to the heap what it has not used for a while, also of idle threads.
+pub(crate) fn give_back() {
+    Mimalloc::collect_sys();
+}

@@ -52,6 +52,7 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         let purge = move || {
             loop {
                 std::thread::sleep(interval);
+                malloc::give_back();
                 // Refused by the kernel, memory stays with the program.
                 let _refused = heap.purge(options.ages);
             }

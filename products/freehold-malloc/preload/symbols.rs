@@ -1,8 +1,11 @@
 //! The functions of the C library that the library replaces.
+//!
+//! A program may have a malloc of its own, without some of these functions. Those that are made of
+//! others reach them by symbol, as the C library's do, so that one malloc serves the program.
 #![expect(unsafe_code, reason = "exports functions of C, and calls C")]
 
 use core::ffi::{c_int, c_void};
-use core::ptr::null_mut;
+use core::ptr::{null_mut, read_volatile};
 
 use crate::malloc;
 
@@ -15,17 +18,45 @@ fn prepare() {
     let _refused = freehold_host::install_fork_handlers();
 }
 
+/// The functions that are in force, which may be the program's: the dynamic linker fills these in.
+static FREE: unsafe extern "C" fn(*mut c_void) = free;
+static REALLOC: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void = realloc;
+static ALIGNED_ALLOC: extern "C" fn(usize, usize) -> *mut c_void = aligned_alloc;
+
+/// One of these, which the compiler takes for those of this file.
+fn in_force<F: Copy>(function: &'static F) -> F {
+    // SAFETY: a static of this type.
+    unsafe { read_volatile(function) }
+}
+
+/// The C library's variable of this thread.
+fn errno() -> *mut c_int {
+    // SAFETY: takes nothing.
+    unsafe { libc::__errno_location() }
+}
+
+fn set_errno(error: c_int) {
+    // SAFETY: this thread's.
+    unsafe { *errno() = error };
+}
+
+/// Leaves `errno` as it was, whatever system calls are made.
+fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
+    // SAFETY: this thread's.
+    let error = unsafe { *errno() };
+    let done = call();
+    set_errno(error);
+    done
+}
+
 /// Null, and why.
 fn refuse(error: c_int) -> *mut c_void {
-    // SAFETY: takes nothing.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: the C library's variable of this thread.
-    unsafe { *errno = error };
+    set_errno(error);
     null_mut()
 }
 
-/// What a malloc has answered that may leave `errno` alone where it fails: mimalloc does, and the C
-/// library's own calls set it (POSIX).
+/// What a malloc has answered that may leave `errno` alone where it fails, or as a system call has
+/// left it: the C library's own calls set it (POSIX).
 fn found(memory: *mut c_void) -> *mut c_void {
     if memory.is_null() { refuse(libc::ENOMEM) } else { memory }
 }
@@ -54,46 +85,52 @@ extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     prepare();
+    if bytes == 0 && !memory.is_null() {
+        // As the C library's, and as programs expect that give up the answer.
+        // SAFETY: as the caller promises.
+        keeping_errno(|| unsafe { malloc::free(memory) });
+        return null_mut();
+    }
     // SAFETY: as the caller promises.
-    let memory = unsafe { malloc::realloc(memory, bytes) };
-    // Freed, it may be null: no failure.
-    if bytes == 0 { memory } else { found(memory) }
+    found(unsafe { malloc::realloc(memory, bytes) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(memory: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: as the caller promises.
-        Some(bytes) => unsafe { realloc(memory, bytes) },
+        Some(bytes) => unsafe { in_force(&REALLOC)(memory, bytes) },
         None => refuse(libc::ENOMEM),
     }
 }
 
+/// Leaves `errno` alone, as the C library's does (2.33 and later).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(memory: *mut c_void) {
     // SAFETY: as the caller promises.
-    unsafe { malloc::free(memory) }
+    keeping_errno(|| unsafe { malloc::free(memory) });
 }
 
 /// C23. The size is what it was allocated with, and of no use here.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_sized(memory: *mut c_void, _bytes: usize) {
     // SAFETY: as the caller promises.
-    unsafe { free(memory) };
+    unsafe { in_force(&FREE)(memory) };
 }
 
 /// C23, as [`free_sized`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free_aligned_sized(memory: *mut c_void, _align: usize, _bytes: usize) {
     // SAFETY: as the caller promises.
-    unsafe { free(memory) };
+    unsafe { in_force(&FREE)(memory) };
 }
 
+/// Returns its error, and leaves `errno` alone.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(memory: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
     prepare();
     // SAFETY: as the caller promises.
-    unsafe { malloc::posix_memalign(memory, align, bytes) }
+    keeping_errno(|| unsafe { malloc::posix_memalign(memory, align, bytes) })
 }
 
 #[unsafe(no_mangle)]
@@ -110,20 +147,20 @@ extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
 extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     // Rounded up, as the C library does.
     match align.checked_next_power_of_two() {
-        Some(align) => aligned_alloc(align, bytes),
+        Some(align) => in_force(&ALIGNED_ALLOC)(align, bytes),
         None => refuse(libc::EINVAL),
     }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn valloc(bytes: usize) -> *mut c_void {
-    aligned_alloc(page_bytes(), bytes)
+    in_force(&ALIGNED_ALLOC)(page_bytes(), bytes)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match bytes.max(1).checked_next_multiple_of(page_bytes()) {
-        Some(bytes) => aligned_alloc(page_bytes(), bytes),
+        Some(bytes) => in_force(&ALIGNED_ALLOC)(page_bytes(), bytes),
         None => refuse(libc::ENOMEM),
     }
 }

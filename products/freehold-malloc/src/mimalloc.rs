@@ -64,6 +64,17 @@ impl Mimalloc {
     }
 }
 
+impl Mimalloc {
+    /// Has [`Mimalloc::SYS`] return what was freed a while ago (`MIMALLOC_PURGE_DELAY`). mimalloc
+    /// looks at that when it is called, so a program that is idle keeps what it has: call this at
+    /// intervals, before [`HeapView::purge`].
+    #[cfg(feature = "mimalloc")]
+    pub fn collect_sys() {
+        // SAFETY: any thread may call it at any time.
+        unsafe { libmimalloc_sys::mi_collect(false) };
+    }
+}
+
 /// `mi_option_page_commit_on_demand` of the mimalloc.h of libmimalloc-sys.
 #[cfg(feature = "mimalloc")]
 const PAGE_COMMIT_ON_DEMAND: libmimalloc_sys::mi_option_t = 40;

@@ -97,6 +97,24 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     call(&format!("arena.{own}.destroy"));
     assert!(used(hooks) <= used_before, "{} and {used_before} frames", used(hooks));
 
+    // What is freed stays with jemalloc while nothing calls it, longer than its decay.
+    purge_arenas();
+    let used_before = used(hooks);
+    // SAFETY: sizes; freed below.
+    let burst = [MIB; 40].map(|size| unsafe { sys::mallocx(size, 0) });
+    // SAFETY: allocated above.
+    burst.into_iter().for_each(|block| unsafe { sys::dallocx(block, 0) });
+    thread::sleep(Duration::from_millis(50));
+    assert!(used(hooks) > used_before + 20 * 256, "{} frames, {used_before} before", used(hooks));
+    // By and by: what was freed since the last call is not due yet.
+    let mut calls = 0;
+    while used(hooks) >= used_before + 256 {
+        assert!(calls < 100, "{} frames, {used_before} before", used(hooks));
+        thread::spawn(|| Jemalloc::TIKV.decay().unwrap()).join().unwrap();
+        thread::sleep(Duration::from_millis(10));
+        calls += 1;
+    }
+
     // More than the arena has comes from the machine.
     // SAFETY: a size; freed below.
     let large: *mut c_void = unsafe { sys::mallocx(700 * MIB, 0) };

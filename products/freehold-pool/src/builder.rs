@@ -20,6 +20,7 @@ pub struct PoolBuilder {
     batch_slots: usize,
     max_unused_warm_slots: usize,
     keep_resident_bytes: usize,
+    max_accessible_slots: Option<usize>,
     cpus: Option<usize>,
     single_calls: bool,
 }
@@ -33,6 +34,7 @@ impl PoolBuilder {
             batch_slots: 16,
             max_unused_warm_slots: 100,
             keep_resident_bytes: 0,
+            max_accessible_slots: None,
             cpus: None,
             single_calls: false,
         }
@@ -91,6 +93,18 @@ impl PoolBuilder {
     #[must_use]
     pub fn keep_resident_bytes(mut self, bytes: usize) -> Self {
         self.keep_resident_bytes = bytes;
+        self
+    }
+
+    /// While a part of more slots than these is accessible, in use or not, each that is reset
+    /// becomes inaccessible again, and loses its image. Default: an eighth of `vm.max_map_count`, so
+    /// that after a burst the pool leaves most mappings to the rest of the process: an accessible
+    /// slot takes 2, and up to 4 with an image.
+    ///
+    /// If more are in use all the time, each use costs two system calls more.
+    #[must_use]
+    pub fn max_accessible_slots(mut self, slots: usize) -> Self {
+        self.max_accessible_slots = Some(slots);
         self
     }
 
@@ -165,10 +179,19 @@ impl PoolBuilder {
         };
         let host = Host::new();
         let slots = Slots::new(host, settings, Home::new(host, settings, cpus)?);
-        let content = Content::new(self.slots, stride, keep_resident, self.single_calls)
-            .map_err(|source| PoolError::Map { bytes: stride * self.slots as usize, source })?;
+        let accessible_max = self.max_accessible_slots.unwrap_or_else(|| mappings_max() / 8);
+        let content =
+            Content::new(self.slots, stride, keep_resident, accessible_max, self.single_calls)
+                .map_err(|source| PoolError::Map { bytes: stride * self.slots as usize, source })?;
         Ok(Pool { slots, content, slot_bytes, stride_bytes: stride })
     }
+}
+
+/// How many mappings a process may have.
+fn mappings_max() -> usize {
+    const KERNELS_DEFAULT: usize = 65530;
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(KERNELS_DEFAULT)
 }
 
 /// For how many CPUs there are slots enough that each has lists of its own.

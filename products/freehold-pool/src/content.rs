@@ -6,11 +6,12 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use freehold_host::{Stretch, discard_stretches};
-
 use crate::reserved::{Left, NotMapped, Reserved};
-use crate::slots::{BATCH_SLOTS_MAX, Reset};
 use crate::{Image, PoolStats, SlotIndex};
+
+mod reset;
+
+pub(crate) use reset::Closing;
 
 /// The memory of all slots.
 #[derive(Debug)]
@@ -22,6 +23,9 @@ pub(crate) struct Content {
     /// Whether each stretch of a batch has a system call of its own.
     single_calls: bool,
     extents: Box<[Extent]>,
+    /// Of how many slots a part is accessible, in use or not. Changes with a system call.
+    accessible_slots: AtomicUsize,
+    accessible_slots_max: usize,
     /// Statistics of images. Words of all CPUs: each change makes system calls, which take longer.
     image_changes: AtomicU64,
     image_calls: AtomicU64,
@@ -59,6 +63,7 @@ impl Content {
         slots: u32,
         stride_bytes: usize,
         keep_resident_bytes: usize,
+        accessible_slots_max: usize,
         single_calls: bool,
     ) -> io::Result<Self> {
         let reserved = Reserved::new(slots as usize * stride_bytes)?;
@@ -70,6 +75,8 @@ impl Content {
             keep_resident_bytes,
             single_calls,
             extents,
+            accessible_slots: AtomicUsize::new(0),
+            accessible_slots_max,
             image_changes,
             image_calls,
         })
@@ -95,6 +102,21 @@ impl Content {
     /// How much of a slot is accessible.
     pub(crate) fn accessible(&self, slot: SlotIndex) -> usize {
         self.extent(slot).accessible.load(Relaxed)
+    }
+
+    /// Notes how much of a slot is accessible.
+    fn note_accessible(&self, slot: SlotIndex, bytes: usize) {
+        let before = self.extent(slot).accessible.swap(bytes, Relaxed);
+        match (before, bytes) {
+            (0, 1..) => drop(self.accessible_slots.fetch_add(1, Relaxed)),
+            (1.., 0) => drop(self.accessible_slots.fetch_sub(1, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// Whether so many slots are accessible that one that comes back must not stay so.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.accessible_slots.load(Relaxed) > self.accessible_slots_max
     }
 
     /// The caller has taken the slot: from now on, all that is accessible may be used.
@@ -131,10 +153,10 @@ impl Content {
             if closed.is_err() && self.reserved.open(range).is_ok() {
                 return closed;
             }
-            extent.accessible.store(bytes, Relaxed);
+            self.note_accessible(slot, bytes);
             return closed;
         }
-        extent.accessible.store(bytes, Relaxed);
+        self.note_accessible(slot, bytes);
         Ok(())
     }
 
@@ -161,7 +183,7 @@ impl Content {
             Left::Lost => 0,
         };
         let extent = self.extent(slot);
-        extent.accessible.store(accessible, Relaxed);
+        self.note_accessible(slot, accessible);
         extent.is_lost.store(refused.left == Left::Lost, Relaxed);
         // SAFETY: As the caller promises.
         unsafe { self.note_image(slot, None) };
@@ -245,7 +267,7 @@ impl Content {
             replaced.map_err(|refused| unsafe { self.note_refusal(slot, old.start, refused) })?;
             if !open {
                 let left = self.accessible(slot).min(old.start);
-                self.extent(slot).accessible.store(left, Relaxed);
+                self.note_accessible(slot, left);
             }
             // SAFETY: As above.
             unsafe { self.note_image(slot, None) };
@@ -263,7 +285,7 @@ impl Content {
         // SAFETY: As above.
         mapped.map_err(|refused| unsafe { self.note_refusal(slot, new.start, refused) })?;
         let accessible = self.accessible(slot).max(new.end);
-        self.extent(slot).accessible.store(accessible, Relaxed);
+        self.note_accessible(slot, accessible);
         // SAFETY: As above.
         unsafe { self.note_image(slot, Some(image.clone())) };
         Ok(())
@@ -331,81 +353,56 @@ impl Content {
         if self.is_lost(slot) {
             return Err(io::ErrorKind::AddrNotAvailable.into());
         }
-        let (extent, rest) = (self.extent(slot), self.rest(slot));
-        let mut taken_out = None;
+        let rest = self.rest(slot);
         // SAFETY: As the caller promises.
-        if !rest.is_empty() && !unsafe { self.reserved.discard(self.range(slot, rest.clone())) } {
-            // SAFETY: As above; the reference ends before the image changes.
-            let image = unsafe { self.image(slot) }.map_or(rest.clone(), Image::range);
-            let anew = rest.start.min(image.start)..rest.end.max(image.end);
-            // SAFETY: As above.
-            let replaced = unsafe { self.reserved.replace(self.range(slot, anew.clone()), false) };
-            // SAFETY: As above.
-            replaced.map_err(|refused| unsafe { self.note_refusal(slot, anew.start, refused) })?;
-            // SAFETY: As above.
-            taken_out = unsafe { self.note_image(slot, None) };
-            extent.accessible.store(anew.start.min(self.accessible(slot)), Relaxed);
+        if rest.is_empty() || unsafe { self.reserved.discard(self.range(slot, rest.clone())) } {
+            self.extent(slot).used.store(0, Relaxed);
+            return Ok(None);
         }
-        extent.used.store(0, Relaxed);
-        Ok(taken_out)
+        // SAFETY: As above; the reference ends before the image changes.
+        let image = unsafe { self.image(slot) }.map_or(rest.clone(), Image::range);
+        let anew = rest.start.min(image.start)..rest.end.max(image.end);
+        // SAFETY: As above.
+        let mapped = unsafe { self.reserved.replace(self.range(slot, anew.clone()), false) };
+        // SAFETY: As above.
+        unsafe { self.note_anew(slot, anew.start, mapped) }
     }
 
-    /// The stretches to discard for these slots, sorted by number. Slots next to each other are one
-    /// stretch, unless the second has pages that are to stay. Returns how many there are.
-    fn dirty(&self, slots: &[SlotIndex], stretches: &mut [Dirty]) -> usize {
-        let mut count = 0;
-        for (at, &slot) in slots.iter().enumerate() {
-            let (starts, rest) = (self.rest(slot).start == 0, self.range(slot, self.rest(slot)));
-            let follows = at > 0 && slots[at - 1].get() + 1 == slot.get();
-            if starts && follows {
-                // Also what lies between: the rest of a slot that reads as zero, and a guard.
-                let stretch: &mut Dirty = &mut stretches[count - 1];
-                (stretch.bytes.end, stretch.slots.end) = (rest.end, at + 1);
-            } else {
-                stretches[count] = Dirty { bytes: rest, slots: at..at + 1 };
-                count += 1;
-            }
-        }
-        count
+    /// Notes that a slot was mapped anew from some place on, with all that was to be reset and all of
+    /// its image, which is returned; or that this was refused.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Content::reset_one`].
+    unsafe fn note_anew(
+        &self,
+        slot: SlotIndex,
+        start: usize,
+        mapped: Result<(), NotMapped>,
+    ) -> io::Result<Option<Image>> {
+        // SAFETY: As the caller promises.
+        mapped.map_err(|refused| unsafe { self.note_refusal(slot, start, refused) })?;
+        self.note_accessible(slot, start.min(self.accessible(slot)));
+        self.extent(slot).used.store(0, Relaxed);
+        // SAFETY: As above.
+        Ok(unsafe { self.note_image(slot, None) })
     }
-}
 
-/// Part of the address space to be discarded.
-#[derive(Clone, Debug, Default)]
-struct Dirty {
-    bytes: Range<usize>,
-    /// Whose bytes these are, by position in the batch.
-    slots: Range<usize>,
-}
-
-impl Reset for Content {
-    fn reset(&self, slots: &[SlotIndex], lost: &mut dyn FnMut(SlotIndex)) -> u64 {
-        let mut ranges: [Dirty; BATCH_SLOTS_MAX] = std::array::from_fn(|_| Dirty::default());
-        let count = self.dirty(slots, &mut ranges);
-        let mut stretches = [Stretch::EMPTY; BATCH_SLOTS_MAX];
-        let filled = stretches.iter_mut().zip(&ranges[..count]);
-        filled.for_each(|(to, from)| *to = self.reserved.stretch(&from.bytes));
-        let (mut refused, mut more_calls) = ([false; BATCH_SLOTS_MAX], 0);
-        // SAFETY: No code has these slots but the call that resets them, which has no reference.
-        // Between the slots of a stretch there is nothing that is used.
-        let calls = unsafe {
-            let refused = |at: usize, _error| refused[at] = true;
-            discard_stretches(&stretches[..count], !self.single_calls, refused)
-        };
-        for (Dirty { slots: at, .. }, refused) in ranges[..count].iter().zip(refused) {
-            for &slot in &slots[at.clone()] {
-                if !refused {
-                    self.extent(slot).used.store(0, Relaxed);
-                    continue;
-                }
-                more_calls += 2;
-                // SAFETY: As above.
-                if unsafe { self.reset_one(slot) }.is_err() {
-                    lost(slot);
-                }
-            }
-        }
-        calls + more_calls
+    /// Resets a slot and makes it inaccessible, so that it takes no mapping of its own: protecting
+    /// it would leave one, since the kernel does not join memory that was touched to its neighbours.
+    ///
+    /// # Errors, Safety
+    ///
+    /// As for [`Content::reset_one`].
+    unsafe fn close_one(&self, slot: SlotIndex) -> io::Result<()> {
+        // SAFETY: As the caller promises; the reference ends before the image changes.
+        let image_end = unsafe { self.image(slot) }.map_or(0, |image| image.range().end);
+        let end = self.accessible(slot).max(self.rest(slot).end).max(image_end);
+        self.extent(slot).cleared.store(0, Relaxed);
+        // SAFETY: As above.
+        let mapped = unsafe { self.reserved.close_anew(self.range(slot, 0..end)) };
+        // SAFETY: As above.
+        unsafe { self.note_anew(slot, 0, mapped) }.map(drop)
     }
 }
 

@@ -3,13 +3,13 @@
 
 use core::mem;
 use core::ptr::NonNull;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use freehold_host::Host;
 
-use crate::content::Content;
+use crate::content::{Closing, Content};
 use crate::home::Home;
 use crate::slots::{Left, Slots, Taken};
 use crate::{Image, ModuleKey, PoolBuilder, PoolError, PoolStats, SlotIndex};
@@ -33,7 +33,7 @@ impl Pool {
     ///
     /// A warm slot of the same key is preferred: the newest on this CPU, or one on another CPU. Its
     /// content is zero, unless its last user [kept](Slot::keep) it; how much is accessible is what
-    /// that user left. Any other slot is zero, and how much of it is accessible may be anything.
+    /// that user left, or nothing ([`PoolBuilder::max_accessible_slots`]). Any other slot is zero, and how much of it is accessible may be anything.
     ///
     /// Cost: no system call, unless the slot had an [`Image`] last, which takes one, or slots are
     /// scarce: see [`PoolStats::scarce`].
@@ -97,6 +97,17 @@ impl Pool {
     /// do so by themselves.
     pub fn reset_all(&self) {
         self.slots.reset_all(&self.content);
+    }
+
+    /// After a call that the kernel has refused: if that was for memory or mappings, makes slots
+    /// inaccessible that wait, but for warm ones, and says that the call is worth another try.
+    #[cold]
+    fn frees_mappings(&self, error: &io::Error) -> bool {
+        let is_full = error.kind() == io::ErrorKind::OutOfMemory;
+        if is_full {
+            self.slots.reset_clean(&Closing(&self.content));
+        }
+        is_full
     }
 
     /// What has happened so far. Takes the lock of each CPU's lists, one after the other.
@@ -191,8 +202,7 @@ impl<R: PoolRef> Slot<R> {
         self.key
     }
 
-    /// Whether the last user had the same key, as it was when the slot was taken. Then as much is
-    /// accessible as that user had.
+    /// Whether the last user had the same key, as it was when the slot was taken.
     pub fn is_warm(&self) -> bool {
         self.taken.warm
     }
@@ -230,7 +240,11 @@ impl<R: PoolRef> Slot<R> {
         let bytes = bytes.next_multiple_of(crate::reserved::page_bytes());
         // SAFETY: The slot is ours, and references into it borrow `self`. Those who use the pointer
         // are told how far it reaches.
-        let changed = unsafe { self.pool.content.set_accessible(slot, bytes) };
+        let change = || unsafe { self.pool.content.set_accessible(slot, bytes) };
+        let changed = match change() {
+            Err(error) if self.pool.frees_mappings(&error) => change(),
+            done => done,
+        };
         changed.map_err(|source| PoolError::Protect { slot, source })
     }
 
@@ -338,8 +352,12 @@ impl<'p> Slot<&'p Pool> {
             self.taken.kept = false;
         }
         // SAFETY: As above.
-        let set = unsafe { content.set_image(slot, image) };
-        set.map_err(|source| PoolError::Image { slot, source })
+        let set = || unsafe { content.set_image(slot, image) };
+        let done = match set() {
+            Err(error) if !content.is_lost(slot) && self.pool.frees_mappings(&error) => set(),
+            done => done,
+        };
+        done.map_err(|source| PoolError::Image { slot, source })
     }
 }
 
@@ -352,8 +370,12 @@ impl<R: PoolRef> Drop for Slot<R> {
         let left = match self.keeps && self.key.is_some() {
             true => Left::Kept,
             // SAFETY: The slot is ours, and there is no reference into it.
-            false if unsafe { content.restore_resident(slot) } => Left::Clean,
-            false => Left::Dirty,
+            false => match unsafe { content.restore_resident(slot) } {
+                // Its reset makes it inaccessible.
+                true if content.is_crowded() && content.accessible(slot) > 0 => Left::Dirty,
+                true => Left::Clean,
+                false => Left::Dirty,
+            },
         };
         self.pool.slots.put(slot, self.key, left, content);
     }

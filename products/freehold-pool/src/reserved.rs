@@ -175,6 +175,33 @@ impl Reserved {
         mapped.map(drop).map_err(|errno| self.after(&range, errno))
     }
 
+    /// Maps a range anew, inaccessible, as [`Reserved::replace`] does; also in a process that has one
+    /// mapping more than it may have: kernels allow that one, and then refuse to replace any.
+    ///
+    /// # Errors, Safety
+    ///
+    /// As for [`Reserved::replace`].
+    pub(crate) unsafe fn close_anew(&self, range: Range<usize>) -> Result<(), NotMapped> {
+        // SAFETY: As the caller promises.
+        match unsafe { self.replace(range.clone(), false) } {
+            Err(NotMapped { left: Left::Same, source })
+                if source.kind() == io::ErrorKind::OutOfMemory =>
+            {
+                let start = self.start(&range);
+                // SAFETY: A part of our own mapping, which nothing uses.
+                let left = match unsafe { munmap(start, range.len()) } {
+                    Err(_) => Left::Same,
+                    // Another thread may be faster, and the range its own.
+                    Ok(()) => self.reserve_again(start, range.len()),
+                };
+                // Relaxed: as in `after`.
+                self.has_lost.fetch_or(left == Left::Lost, Relaxed);
+                if left == Left::Empty { Ok(()) } else { Err(NotMapped { source, left }) }
+            }
+            done => done,
+        }
+    }
+
     /// Maps an image over a range of its size, copy-on-write, readable and writable.
     ///
     /// # Errors

@@ -135,10 +135,12 @@ cargo doc --workspace --all-features --no-deps --document-private-items"#,
     },
     Proof {
         name: "packages",
-        what: "packages as crates.io would get them, with README and licences",
-        steps: &[Step::new(
-            "all",
-            r#"rm -f target/package/*.crate
+        what: "packages as crates.io would get them, and the C library as it is installed",
+        steps: &[
+            Step::new("C library", "tools/test-install-c"),
+            Step::new(
+                "all",
+                r#"rm -f target/package/*.crate
 cargo package -q --workspace --exclude xtask --no-verify --allow-dirty
 for package in target/package/*.crate; do
     tar -tzf "$package" --wildcards '*/README.md' '*/LICENSE-APACHE' '*/LICENSE-MIT' >/dev/null || {
@@ -146,7 +148,8 @@ for package in target/package/*.crate; do
         exit 1
     }
 done"#,
-        )],
+            ),
+        ],
     },
     Proof {
         name: "races",

@@ -11,6 +11,8 @@ use std::io::Write as _;
 use freehold_host::{Design, Host};
 
 use super::{ExtentHooks, Hooks};
+#[cfg(doc)]
+use crate::HeapView;
 
 /// jemalloc's `mallctl`.
 pub type Mallctl =
@@ -181,6 +183,21 @@ impl Jemalloc {
             let _refused = unsafe { self.control(&name, None, Some(decay_ms)) };
         }
         Ok(())
+    }
+
+    /// Has all arenas return what is due by their decay. jemalloc looks at that when its arena is
+    /// called, so one that nothing calls keeps what it has: call this at intervals in a program
+    /// that may be idle, before [`HeapView::purge`]. It takes several calls until all is
+    /// back.
+    ///
+    /// # Errors
+    ///
+    /// [`InstallError::Mallctl`] from a jemalloc without `arena.<i>.decay`.
+    pub fn decay(&self) -> Result<(), InstallError> {
+        /// `MALLCTL_ARENAS_ALL`.
+        const ALL: usize = 4096;
+        // SAFETY: documented as a name that is neither read nor written.
+        unsafe { self.control::<u8>(&format!("arena.{ALL}.decay"), None, None) }
     }
 
     fn arenas(&self) -> Result<c_uint, InstallError> {

@@ -1,13 +1,15 @@
 //! What is known of slots, against their memory.
 
+use super::reset::Dirty;
 use super::*;
 use crate::children::in_child;
 use crate::reserved::page_bytes;
+use crate::slots::{BATCH_SLOTS_MAX, Reset};
 
 /// Slots of eight pages with a guard of one, of which the first three pages were written to.
 fn used(slots: &[u32], keep_resident_pages: usize, single_calls: bool) -> Content {
     let (page, keep) = (page_bytes(), keep_resident_pages * page_bytes());
-    let content = Content::new(10, 9 * page, keep, single_calls).unwrap();
+    let content = Content::new(10, 9 * page, keep, usize::MAX, single_calls).unwrap();
     for slot in slots.iter().copied().map(SlotIndex::new) {
         content.begin_use(slot);
         // SAFETY: No other code has a slot.

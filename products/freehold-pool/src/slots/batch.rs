@@ -72,6 +72,20 @@ impl<P: Platform, T: Tables<P>> Slots<P, T> {
         }
     }
 
+    /// Resets all clean slots once more, by way of the list of this CPU, and all that wait for it:
+    /// for a reset that does more than the one by which they became clean.
+    pub fn reset_clean(&self, reset: &impl Reset) {
+        let own = self.cpu();
+        // No more than there are: others free slots meanwhile.
+        let in_hand = self.lists(own).take_in_hand();
+        for _ in 0..self.settings.slots {
+            let Some(slot) = self.take_clean() else { break };
+            self.lists(own).push_dirty(slot, None);
+        }
+        drop(in_hand);
+        self.reset_all(reset);
+    }
+
     /// A batch of the dirty slots of a CPU, if it has any, which is in hand as long as the second
     /// result lives.
     fn dirty_batch(&self, cpu: usize) -> Option<(Batch, InHand<'_, P>)> {

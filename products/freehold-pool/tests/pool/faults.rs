@@ -161,3 +161,23 @@ fn slots_that_cannot_be_reset_are_counted_and_not_handed_out() {
     assert_eq!(pages(&slot), [0]);
     assert!(matches!(pool.take(None), Err(PoolError::Exhausted { .. })));
 }
+
+#[test]
+fn a_slot_that_cannot_be_made_inaccessible_is_reset_all_the_same() {
+    let pool = Pool::builder().slots(1).slot_bytes(4 * PAGE).cpus(1).max_accessible_slots(0);
+    let pool = pool.build().unwrap();
+    let no_unmapping = refuse(libc::SYS_munmap, ENOMEM);
+    // One mapping too many, and a kernel that refuses all.
+    for (refused, left) in [(&[no_mappings()][..], &[][..]), (&[no_mappings(), no_unmapping], &[0])]
+    {
+        let mut slot = pool.take(None).unwrap();
+        slot.set_accessible(PAGE).unwrap();
+        slot.bytes_mut().fill(7);
+        drop(slot);
+        let Some(()) = refusing(refused, || pool.reset_all()) else { return };
+        assert_eq!(pages(&pool.take(None).unwrap()), left);
+    }
+    pool.reset_all();
+    assert_eq!(pages(&pool.take(None).unwrap()), []);
+    assert_eq!(pool.stats().lost_slots, 0);
+}

@@ -39,6 +39,10 @@ fn run(bytes: &[u8]) {
         let (held, steps) = (Rc::clone(&held), steps(rest, cpu));
         machine.spawn(cpu, move |_| {
             for [what, which] in steps {
+                if what == u8::MAX {
+                    pool.reset_clean(&*ledger);
+                    continue;
+                }
                 let number = u64::from(which % 5);
                 let of = key(number).filter(|_| number > 0);
                 if what & 1 == 0 {

@@ -23,6 +23,7 @@ fn variants() -> Vec<(&'static str, Pool)> {
         ("all resident", build(small().keep_resident_bytes(8 * PAGE).batch_slots(4))),
         ("one by one", build(small().batch_slots(1).max_unused_warm_slots(0))),
         ("single calls", build(small().batch_slots(5).single_calls(true).guard_bytes(0))),
+        ("crowded", build(small().max_accessible_slots(0).keep_resident_bytes(2 * PAGE))),
         ("many CPUs", build(small().cpus(7).max_unused_warm_slots(3))),
     ]
 }
@@ -255,4 +256,25 @@ fn a_pool_and_its_slots_go_between_threads() {
     is_shared::<Slot<Arc<Pool>>>();
     let text = format!("{:?}", small().build().unwrap());
     assert!(text.contains("taken: 0"), "{text}");
+}
+
+#[test]
+fn slots_that_come_back_stay_accessible_up_to_a_number() {
+    for resident in [0, 2 * PAGE] {
+        let pool = small().max_accessible_slots(5).keep_resident_bytes(resident).build().unwrap();
+        let take = || {
+            let mut slot = pool.take(None).unwrap();
+            slot.grow(2 * PAGE).unwrap();
+            slot.bytes_mut().fill(7);
+            slot
+        };
+        drop((0..24).map(|_| take()).collect::<Vec<_>>());
+        pool.reset_all();
+        let all: Vec<_> = (0..24).map(|_| pool.take(None).unwrap()).collect();
+        let open: Vec<_> = all.iter().filter(|slot| slot.accessible_bytes() > 0).collect();
+        assert_eq!((open.len(), pool.stats().lost_slots), (5, 0));
+        open.iter().for_each(|slot| assert_all(slot, &[0], "what stays accessible"));
+        drop(all);
+        drop((0..24).map(|_| take()).collect::<Vec<_>>());
+    }
 }
