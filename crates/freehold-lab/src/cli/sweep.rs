@@ -45,7 +45,7 @@ pub(crate) struct SweepArgs {
     pub(crate) merge: bool,
 
     /// Print a script for sbatch of Slurm: an array of up to N tasks, which run what is missing in
-    /// N parts.
+    /// N parts. N is at most Slurm's MaxArraySize, 1001 by default.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     #[arg(conflicts_with_all = ["cell", "shard", "json", "report"])]
     pub(crate) slurm: Option<u32>,

@@ -39,8 +39,23 @@ pub(super) fn print(
     tasks.dedup();
     // Such cells measure the machine that they run on, which must then do nothing else.
     let exclusive = left.iter().any(|cell| cell.job.runs_alone());
+    if let Some(note) = too_many(&tasks) {
+        eprintln!("warning: {note}");
+    }
     out!("{}", script(&tasks, parts, exclusive, args.force, paths));
     Ok(())
+}
+
+/// `MaxArraySize` of a Slurm that was not told otherwise: the numbers of tasks are below.
+const MAX_ARRAY_SIZE: u32 = 1001;
+
+/// What to change if sbatch refuses so many tasks, which it does without saying why.
+fn too_many(tasks: &[u32]) -> Option<String> {
+    let last = *tasks.last().filter(|last| **last >= MAX_ARRAY_SIZE)?;
+    Some(format!(
+        "sbatch refuses task {last} (\"Invalid job array specification\") unless MaxArraySize is \
+         above it: {MAX_ARRAY_SIZE} by default, see `scontrol show config`; lower --slurm to that"
+    ))
 }
 
 /// The script of an array. Signals go to the command, not to a shell.
@@ -68,6 +83,13 @@ pub(super) fn quoted(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_array_that_slurm_refuses_by_default_is_noted_with_a_remedy() {
+        assert_eq!(too_many(&[0, 7, 1000]), None);
+        let note = too_many(&[3, 1001]).unwrap();
+        assert!(note.contains("task 1001 ") && note.contains("lower --slurm"), "{note}");
+    }
 
     #[test]
     fn a_script_quotes_what_needs_it() {
