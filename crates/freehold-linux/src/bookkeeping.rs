@@ -5,7 +5,7 @@
 //! it, statistics need no protection, and the protection of the lists has a name, so that a
 //! preemptible kernel can substitute something cheaper.
 
-use freehold::platform::{IrqsOff, Pin, Platform, Section};
+use freehold::platform::{CriticalSection, IrqsOff, Pin, Platform};
 
 /// What is disabled while a CPU's lists are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,19 +45,19 @@ impl Bookkeeping {
 
     /// Enters a critical section under a zone lock, outside of one on a CPU's lists.
     #[inline]
-    pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> Section<'_, P> {
+    pub(crate) fn enter_zone<P: Platform>(self, platform: &P) -> CriticalSection<'_, P> {
         match self.locking {
-            Locking::Irq | Locking::Local => Section::IrqsOff(IrqsOff::new(platform)),
-            Locking::Rt => Section::Pinned(Pin::new(platform).1),
+            Locking::Irq | Locking::Local => CriticalSection::IrqsOff(IrqsOff::new(platform)),
+            Locking::Rt => CriticalSection::Pinned(Pin::new(platform).1),
         }
     }
 
     /// Enters a critical section under a zone lock, inside one on a CPU's lists.
     #[inline]
-    pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> Section<'_, P> {
+    pub(crate) fn enter_zone_from_lists<P: Platform>(self, platform: &P) -> CriticalSection<'_, P> {
         match self.locking {
-            Locking::Local => Section::IrqsOff(IrqsOff::new(platform)),
-            Locking::Irq | Locking::Rt => Section::Inner,
+            Locking::Local => CriticalSection::IrqsOff(IrqsOff::new(platform)),
+            Locking::Irq | Locking::Rt => CriticalSection::Inner,
         }
     }
 

@@ -9,7 +9,7 @@ use freehold::compact::state::CompactionState;
 use freehold::designs::hotplug::Marked;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::End;
-use freehold::platform::{LockClass, Platform, RawLock, Section, SharedCell, Word};
+use freehold::platform::{CriticalSection, LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, ZoneKind};
 use freehold::zone::watermark::{Watermark, Watermarks};
 
@@ -161,7 +161,7 @@ impl<P: Platform> Zone<P> {
     /// design's data beside the free lists.
     pub(crate) fn lock<'a, B: Beside<P>>(
         &'a self,
-        section: Section<'a, P>,
+        section: CriticalSection<'a, P>,
         tables: Tables<'a, P>,
         beside: B,
     ) -> ZoneGuard<'a, P, B> {
@@ -189,7 +189,7 @@ pub(crate) struct ZoneGuard<'a, P: Platform, B> {
     zone: &'a Zone<P>,
     pub(crate) buddy: Buddy<'a, P, B>,
     /// Ends after the lock.
-    section: Section<'a, P>,
+    section: CriticalSection<'a, P>,
 }
 
 impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
@@ -307,7 +307,7 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
     /// Drops the lock. Lets interrupts in only after `count` has counted what was done under it.
     #[inline]
     pub(crate) fn unlock_and_note(mut self, count: impl FnOnce()) {
-        let _section = core::mem::replace(&mut self.section, Section::Inner);
+        let _section = core::mem::replace(&mut self.section, CriticalSection::Inner);
         drop(self);
         count();
     }

@@ -82,8 +82,8 @@ pub struct Config<'a> {
     pub distances: &'a [u8],
     /// The first frame and the number of frames that the metadata covers, all of them, if it shall
     /// leave room for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges
-    /// and gaps of less than 2 GiB between them. Only with it, memory of one zone may come to any
-    /// other.
+    /// and gaps of less than 2^19 frames between them. Only with it, memory of one zone may come to
+    /// any other.
     pub span: Option<(Pfn, FrameCount)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],

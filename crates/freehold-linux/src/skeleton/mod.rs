@@ -17,7 +17,7 @@ use freehold::designs::Context;
 use freehold::designs::hotplug::Hotplug;
 use freehold::memmap::index::ZoneIndex;
 use freehold::memmap::region::Table;
-use freehold::platform::{Pin, Platform, Section};
+use freehold::platform::{CriticalSection, Pin, Platform};
 
 mod alloc;
 mod bulk;
@@ -91,7 +91,7 @@ impl<P: Platform, Y: Parts<P>> Skeleton<P, Y> {
     fn lock_zone_after<'a>(
         &'a self,
         platform: &'a P,
-        section: Section<'a, P>,
+        section: CriticalSection<'a, P>,
         zone: ZoneIndex,
     ) -> Guard<'a, P, Y> {
         let tables = Tables { frames: &self.frames, blocks: &self.blocks };

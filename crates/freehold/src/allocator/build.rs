@@ -26,12 +26,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Computes how much metadata an allocator for this machine needs, and how it is laid out.
     ///
-    /// The size depends on the memory (one record for each frame or pageblock, and for those of
-    /// gaps of less than 2 GiB),
-    /// on the numbers of CPUs, nodes and zones, on [`Config::frame_record_bytes`], on the settings,
-    /// and for `cluster` on how many frames the ranges have. Compute it for the same configuration
-    /// that [`PageAllocator::new`] gets: a span that is given counts as such, and one that is not
-    /// given is that of the ranges.
+    /// The size depends on the memory (one record for each frame or pageblock of it, of gaps of
+    /// less than 2^19 frames, and of a span that is given), on the numbers of CPUs, nodes and
+    /// zones, on [`Config::frame_record_bytes`], on the settings, and for `cluster` on how many
+    /// frames the ranges have. Compute it for the same configuration that [`PageAllocator::new`]
+    /// gets.
     ///
     /// # Errors
     ///

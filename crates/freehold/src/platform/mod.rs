@@ -20,7 +20,7 @@ use crate::units::CpuId;
 pub use machine::{CpuNumbers, Machine, Native, OneCpu};
 pub use pin::Pinned;
 #[doc(hidden)]
-pub use pin::{IrqsOff, Pin, Section};
+pub use pin::{CriticalSection, IrqsOff, Pin};
 
 mod machine;
 pub mod native;

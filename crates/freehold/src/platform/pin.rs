@@ -76,7 +76,7 @@ impl<P: Platform> Drop for IrqsOff<'_, P> {
 }
 
 /// What is disabled on the running CPU while a lock is held.
-pub enum Section<'a, P: Platform> {
+pub enum CriticalSection<'a, P: Platform> {
     /// Nothing beyond what a surrounding section has disabled.
     Inner,
     /// Preemption.
