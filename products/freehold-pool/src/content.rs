@@ -368,8 +368,8 @@ impl Content {
         unsafe { self.note_anew(slot, anew.start, mapped) }
     }
 
-    /// Notes that a slot was mapped anew from some place on, with all that was to be reset and all of
-    /// its image, which is returned; or that this was refused.
+    /// Notes that a slot was mapped anew from some place on, with all that was to be reset and all
+    /// of its image, which is returned; or that this was refused.
     ///
     /// # Safety
     ///
@@ -389,9 +389,14 @@ impl Content {
     }
 
     /// Resets a slot and makes it inaccessible, so that it takes no mapping of its own: protecting
-    /// it would leave one, since the kernel does not join memory that was touched to its neighbours.
+    /// it would leave one, since the kernel does not join memory that was touched to what is beside
+    /// it.
     ///
-    /// # Errors, Safety
+    /// # Errors
+    ///
+    /// As for [`Content::reset_one`].
+    ///
+    /// # Safety
     ///
     /// As for [`Content::reset_one`].
     unsafe fn close_one(&self, slot: SlotIndex) -> io::Result<()> {

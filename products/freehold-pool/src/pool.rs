@@ -33,7 +33,8 @@ impl Pool {
     ///
     /// A warm slot of the same key is preferred: the newest on this CPU, or one on another CPU. Its
     /// content is zero, unless its last user [kept](Slot::keep) it; how much is accessible is what
-    /// that user left, or nothing ([`PoolBuilder::max_accessible_slots`]). Any other slot is zero, and how much of it is accessible may be anything.
+    /// that user left, or nothing ([`PoolBuilder::max_accessible_slots`]). Any other slot is zero,
+    /// and how much of it is accessible may be anything.
     ///
     /// Cost: no system call, unless the slot had an [`Image`] last, which takes one, or slots are
     /// scarce: see [`PoolStats::scarce`].

@@ -175,10 +175,14 @@ impl Reserved {
         mapped.map(drop).map_err(|errno| self.after(&range, errno))
     }
 
-    /// Maps a range anew, inaccessible, as [`Reserved::replace`] does; also in a process that has one
-    /// mapping more than it may have: kernels allow that one, and then refuse to replace any.
+    /// Maps a range anew, inaccessible, as [`Reserved::replace`] does; also in a process that has
+    /// one mapping more than it may have: kernels allow that one, and then refuse to replace any.
     ///
-    /// # Errors, Safety
+    /// # Errors
+    ///
+    /// As for [`Reserved::replace`].
+    ///
+    /// # Safety
     ///
     /// As for [`Reserved::replace`].
     pub(crate) unsafe fn close_anew(&self, range: Range<usize>) -> Result<(), NotMapped> {

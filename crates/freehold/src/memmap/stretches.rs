@@ -20,7 +20,8 @@
 //! * Between two stretches there are indexes of no frame, of a largest block at least: so nothing
 //!   that lies side by side by index spans two stretches, unless it has holes.
 //! * An index is aligned as the number of its frame is, counted from that of index 0, up to
-//!   [`ALIGNED_FRAMES`]. Index 0 is that of a number aligned to the largest block of a buddy system.
+//!   [`ALIGNED_FRAMES`]. Index 0 is that of a number aligned to the largest block of a buddy
+//!   system.
 
 use super::index::{FrameIndex, FrameRange};
 use super::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
@@ -157,8 +158,8 @@ fn far_index(near: Stretch, taken: u64, first: u64) -> u64 {
     least + offset.wrapping_sub(least) % ALIGNED_FRAMES
 }
 
-/// The first frame of each stretch and the one behind it, rounded outwards to the largest block of a
-/// buddy system, by rising numbers. One that ends too high for that ends at `u64::MAX`.
+/// The first frame of each stretch and the one behind it, rounded outwards to the largest block of
+/// a buddy system, by rising numbers. One that ends too high for that ends at `u64::MAX`.
 fn spans<'a>(config: &'a Config<'a>) -> impl Iterator<Item = (u64, u64)> + 'a {
     let given = config.span.map(|(first, frames)| (first.get(), first.get() + frames.get()));
     let next = move |from: u64| match given {

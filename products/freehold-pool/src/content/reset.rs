@@ -38,8 +38,8 @@ impl Content {
         count
     }
 
-    /// Resets slots as [`Reset`] says. Those that are accessible and for which `closes` holds, asked
-    /// one after the other, become inaccessible.
+    /// Resets slots as [`Reset`] says. Those that are accessible and for which `closes` holds,
+    /// asked one after the other, become inaccessible.
     fn reset_batch(
         &self,
         slots: &[SlotIndex],
