@@ -97,9 +97,9 @@ impl PoolBuilder {
     }
 
     /// While a part of more slots than these is accessible, in use or not, each that is reset
-    /// becomes inaccessible again, and loses its image. Default: an eighth of `vm.max_map_count`, so
-    /// that after a burst the pool leaves most mappings to the rest of the process: an accessible
-    /// slot takes 2, and up to 4 with an image.
+    /// becomes inaccessible again, and loses its image. Default: an eighth of `vm.max_map_count`,
+    /// so that after a burst the pool leaves most mappings to the rest of the process: an
+    /// accessible slot takes 2, and up to 4 with an image.
     ///
     /// If more are in use all the time, each use costs two system calls more.
     #[must_use]

@@ -304,14 +304,16 @@ impl<P: Platform, Y: Policy<P>> Iterator for Run<'_, P, Y> {
         let Skeleton { frames, blocks, .. } = self.design;
         let pfn = *self.blocks.get(self.claimed)?;
         // Looked up before the claim: a block that belongs elsewhere is left for the next run.
-        let home = frames.index_of(pfn).map(|frame| {
+        let frame = frames.index_of(pfn);
+        let home = frame.map(|frame| {
             let (zone, of) = blocks.of_used(frame);
             (zone, of, Y::USES_OWNERS.then(|| blocks.owner(frame)).flatten())
         });
         if self.home.is_some() && home != self.home {
             return None;
         }
-        match self.design.claim(self.platform, pfn, self.order) {
+        let claim = |frame| self.design.claim_at(self.platform, frame, self.order);
+        match frame.ok_or(Error::ForeignFrame).and_then(claim) {
             Ok(block) => {
                 self.home = home;
                 self.claimed += 1;

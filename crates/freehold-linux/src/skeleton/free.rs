@@ -25,6 +25,17 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     #[inline]
     pub(super) fn claim(&self, platform: &P, pfn: Pfn, order: Order) -> Result<FrameIndex, Error> {
         let frame = self.frames.index_of(pfn).ok_or(Error::ForeignFrame)?;
+        self.claim_at(platform, frame, order)
+    }
+
+    /// The same, given the index.
+    #[inline]
+    pub(super) fn claim_at(
+        &self,
+        platform: &P,
+        frame: FrameIndex,
+        order: Order,
+    ) -> Result<FrameIndex, Error> {
         let state = self.frames.state(frame);
         if state.is(Tag::Allocated, order)
             && self.frames.claim(frame, state, state.retag(Tag::Claimed))
@@ -34,7 +45,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if order > Order::BUDDY_MAX {
             return Err(Error::OrderTooLarge);
         }
-        if !pfn.is_aligned(order) {
+        // As its number is.
+        if frame != frame.head(order) {
             return Err(Error::Misaligned);
         }
         self.claim_part(platform, frame, order)

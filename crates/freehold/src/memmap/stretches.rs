@@ -123,9 +123,9 @@ impl StretchesPlan {
         FrameCount::new(self.frames)
     }
 
-    /// Whether all of it is one stretch.
-    pub fn is_one(&self) -> bool {
-        self.far == 0
+    /// How many frames the near stretch has.
+    pub fn near_frames(&self) -> u64 {
+        self.near.frames
     }
 
     /// All stretches, the near one first.
@@ -262,9 +262,10 @@ impl Stretches {
         }
     }
 
+    /// As [`Stretches::index_of`], for a frame that is none of the near stretch.
     #[cold]
     #[inline(never)]
-    fn far_index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
+    pub fn far_index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
         self.far.iter().find_map(|stretch| stretch.index_of(pfn))
     }
 
@@ -272,7 +273,7 @@ impl Stretches {
     /// have in the lower one.
     #[cold]
     #[inline(never)]
-    fn far_pfn_of(&self, frame: FrameIndex) -> Pfn {
+    pub fn far_pfn_of(&self, frame: FrameIndex) -> Pfn {
         let stretch = self.far.iter().filter(|stretch| stretch.index <= frame.0).last();
         match stretch {
             Some(stretch) => {
@@ -327,7 +328,7 @@ mod tests {
         let plan = StretchesPlan::new(&config).unwrap();
         let all: Vec<_> = plan.iter(&config).collect();
         assert_eq!(plan.frames(), FrameCount::new(all.last().unwrap().end()));
-        assert_eq!((all.len() == 1, all[0].index), (plan.is_one(), 0));
+        assert_eq!((all[0].frames, all[0].index), (plan.near_frames(), 0));
         // All of it that code on indexes relies on.
         for range in ranges {
             for pfn in [range.start.get(), range.end().get() - 1].map(Pfn::new) {
