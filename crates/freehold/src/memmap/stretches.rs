@@ -274,7 +274,7 @@ impl Stretches {
     #[cold]
     #[inline(never)]
     pub fn far_pfn_of(&self, frame: FrameIndex) -> Pfn {
-        let stretch = self.far.iter().filter(|stretch| stretch.index <= frame.0).last();
+        let stretch = self.far.iter().rev().find(|stretch| stretch.index <= frame.0);
         match stretch {
             Some(stretch) => {
                 stretch.first.offset(FrameCount::new(u64::from(frame.0 - stretch.index)))

@@ -95,7 +95,7 @@ impl<'a, P: Platform> LockedCache<'a, P> {
 
     #[inline(always)]
     pub(crate) fn pageblocks(&self) -> &'a Pageblocks<P> {
-        &self.design.pageblocks()
+        self.design.pageblocks()
     }
 
     /// The zone of the cache.

@@ -345,9 +345,7 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// The link of a pageblock on a stack: see [`RemoteQueue`].
-    ///
-    /// [`RemoteQueue`]: crate::designs::freehold::zones::RemoteQueue
+    /// The link of a pageblock on a stack of a remote queue: see `zones/remote_queue.rs`.
     pub(crate) fn queue_link(&self, pageblock: PageblockIndex) -> &P::U32 {
         &self.record(pageblock).queue_link
     }
