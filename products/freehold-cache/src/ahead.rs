@@ -8,15 +8,16 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cache::Shared;
+use crate::batch::BATCH_BLOCKS;
 use crate::counters::Count;
 use crate::error::CacheError;
 use crate::file_state::FileState;
 use crate::io::ReadRun;
+use crate::key::Block;
 use crate::load::Coming;
-use crate::slot::{Block, Flag, Page};
+use crate::shared::Shared;
+use crate::slot::{Flag, Page};
 use crate::sync::RwLockWriteGuard;
-use crate::write_back::BATCH_BLOCKS;
 
 /// Whether a block could be entered ahead.
 enum Ahead<'a> {

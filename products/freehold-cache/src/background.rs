@@ -2,67 +2,18 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::cache::Shared;
-use crate::sync::{AtomicBool, Condvar, Instant, Mutex, thread};
+use crate::shared::Shared;
+use crate::signal::Signal;
+use crate::sync::{Instant, thread};
 
 /// How long it leaves a storage alone that failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// The least time between two write-backs of all that is dirty.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
-
-/// How others wake the thread.
-#[derive(Default)]
-pub(crate) struct Signal {
-    is_wanted: AtomicBool,
-    state: Mutex<Wanted>,
-    changed: Condvar,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Wanted {
-    write_back: bool,
-    stop: bool,
-}
-
-impl Signal {
-    /// Much is dirty.
-    pub(crate) fn wake(&self) {
-        // Relaxed: spares the lock once it was told. It is told again at the next write, should
-        // this one be missed.
-        if !self.is_wanted.load(Relaxed) && !self.is_wanted.swap(true, Relaxed) {
-            self.state.lock().write_back = true;
-            self.changed.notify_one();
-        }
-    }
-
-    /// The cache is gone.
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.changed.notify_one();
-    }
-
-    /// Waits until it is woken, or until the time; `None` once the cache is gone.
-    fn wait(&self, until: Option<Instant>) -> Option<Wanted> {
-        let mut state = self.state.lock();
-        while !state.stop && !state.write_back {
-            match until {
-                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
-                Some(_) => {}
-                None => self.changed.wait(&mut state),
-            }
-        }
-        let wanted = *state;
-        state.write_back = false;
-        // Relaxed: as in `wake`.
-        self.is_wanted.store(false, Relaxed);
-        (!wanted.stop).then_some(wanted)
-    }
-}
 
 /// Starts the thread. It ends with the cache, whichever thread drops that.
 pub(crate) fn start(

@@ -6,11 +6,13 @@ use std::time::Duration;
 use freehold_host::lru::{LruPolicy, LruSettings};
 use freehold_host::{Arena, FrameCount, FrameSize};
 
-use crate::background::{self, Signal};
-use crate::cache::{Cache, Shared, pread_engine};
+use crate::background;
+use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::io::{EngineReport, IoEngine};
 use crate::pool::Pool;
+use crate::shared::Shared;
+use crate::signal::Signal;
 use crate::sync::{AtomicU64, Mutex, thread};
 
 /// The sizes of blocks: up to a MiB, so that a file's offset has 60 bits.
@@ -229,4 +231,16 @@ impl CacheBuilder {
         let reason = "no io_uring: built without the feature `io-uring`";
         (pread_engine((self.engine == IoEngine::Uring).then(|| reason.into())), ())
     }
+}
+
+impl Cache {
+    /// A builder.
+    pub fn builder() -> CacheBuilder {
+        CacheBuilder::new()
+    }
+}
+
+/// The default engine, if no other was asked for.
+fn pread_engine(reason: Option<String>) -> EngineReport {
+    EngineReport { engine: IoEngine::Pread, registered: false, reason }
 }

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cache::Shared;
 use crate::error::{CacheError, SyncError};
 use crate::file_state::FileState;
 use crate::guard::{BlockMut, BlockRef};
+use crate::key::Block;
 use crate::load::Fill;
-use crate::slot::Block;
+use crate::shared::Shared;
 
 /// A file whose blocks are cached, opened by [`Cache::open`](crate::Cache::open). A handle: clones
 /// are the same file.

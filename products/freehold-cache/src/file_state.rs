@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::error::{SyncError, SyncState};
 use crate::io::Storage;
-use crate::slot::{Block, Key, SlotIndex};
+use crate::key::{Block, Key, SlotIndex};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, RwLock};
-use crate::tenant::TenantState;
+use crate::tenant_state::TenantState;
 
 pub(crate) struct FileState {
     /// Among the open files.

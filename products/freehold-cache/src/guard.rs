@@ -3,7 +3,8 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-use crate::slot::{Block, Page};
+use crate::key::Block;
+use crate::slot::Page;
 use crate::sync::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLockReadGuard, RwLockWriteGuard,
 };

@@ -11,7 +11,7 @@ use freehold_host::lru::Shadow;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as TableEntry;
 
-use crate::slot::{Key, SlotIndex};
+use crate::key::{Key, SlotIndex};
 use crate::sync::{RandomState, RwLock};
 
 /// What the index has for a block: a frame, or a shadow, in one word.
@@ -158,7 +158,7 @@ fn hash(seed: u64, key: Key) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slot::Block;
+    use crate::key::Block;
 
     #[test]
     fn a_word_is_the_entry_that_it_was() {

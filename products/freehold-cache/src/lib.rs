@@ -40,21 +40,27 @@
 
 mod ahead;
 mod background;
+mod batch;
 mod builder;
 mod cache;
 mod counters;
 mod error;
+mod evict;
 mod file;
 mod file_state;
 mod guard;
 mod index;
 mod io;
+mod key;
 mod load;
 mod pool;
+mod shared;
+mod signal;
 mod slot;
 mod stat;
 mod sync;
 mod tenant;
+mod tenant_state;
 mod write_back;
 
 pub use builder::CacheBuilder;
@@ -64,9 +70,10 @@ pub use file::CachedFile;
 pub use freehold_host::lru::LruPolicy;
 pub use guard::{BlockMut, BlockRef};
 pub use io::{EngineReport, FileStorage, IoEngine, ReadRun, Run, Storage};
-pub use slot::Block;
+pub use key::Block;
 pub use stat::{CacheStats, TenantStats};
-pub use tenant::{Limits, Tenant};
+pub use tenant::Tenant;
+pub use tenant_state::Limits;
 
 /// The examples of the README and of the guide, compiled and run as tests.
 #[cfg(doctest)]

@@ -10,12 +10,13 @@ use std::time::Duration;
 use freehold_host::lru::{Kind, LruError, LruPolicy, Scope, Shadow};
 use freehold_host::{FrameCount, OwnedPages};
 
-use crate::cache::Shared;
 use crate::counters::Count;
 use crate::error::CacheError;
 use crate::file_state::FileState;
 use crate::index::{Entered, Entry};
-use crate::slot::{Block, Flag, Key, Page, Slot, SlotIndex};
+use crate::key::{Block, Key, SlotIndex};
+use crate::shared::Shared;
+use crate::slot::{Flag, Page, Slot};
 use crate::sync::{Instant, RwLockReadGuard, RwLockWriteGuard, thread};
 
 /// The part of the cache that is evicted at a time when it is full: the LRU's own for a limit, with

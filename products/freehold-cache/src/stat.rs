@@ -2,9 +2,9 @@
 
 use freehold_host::Metrics;
 
-use crate::cache::Shared;
 use crate::counters::Count;
-use crate::tenant::TenantState;
+use crate::shared::Shared;
+use crate::tenant_state::TenantState;
 
 /// The state of a cache at one moment. Counts of blocks, unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,8 @@ mod world;
 mod ahead;
 #[path = "../../src/background.rs"]
 mod background;
+#[path = "../../src/batch.rs"]
+mod batch;
 #[path = "../../src/builder.rs"]
 mod builder;
 #[path = "../../src/cache.rs"]
@@ -32,6 +34,8 @@ mod cache;
 mod counters;
 #[path = "../../src/error.rs"]
 mod error;
+#[path = "../../src/evict.rs"]
+mod evict;
 #[path = "../../src/file.rs"]
 mod file;
 #[path = "../../src/file_state.rs"]
@@ -42,16 +46,24 @@ mod guard;
 mod index;
 #[path = "../../src/io/mod.rs"]
 mod io;
+#[path = "../../src/key.rs"]
+mod key;
 #[path = "../../src/load.rs"]
 mod load;
 #[path = "../../src/pool.rs"]
 mod pool;
+#[path = "../../src/shared.rs"]
+mod shared;
+#[path = "../../src/signal.rs"]
+mod signal;
 #[path = "../../src/slot.rs"]
 mod slot;
 #[path = "../../src/stat.rs"]
 mod stat;
 #[path = "../../src/tenant.rs"]
 mod tenant;
+#[path = "../../src/tenant_state.rs"]
+mod tenant_state;
 #[path = "../../src/write_back.rs"]
 mod write_back;
 
@@ -63,6 +75,7 @@ pub use file::CachedFile;
 pub use freehold_host::lru::LruPolicy;
 pub use guard::{BlockMut, BlockRef};
 pub use io::{EngineReport, FileStorage, IoEngine, ReadRun, Run, Storage};
-pub use slot::Block;
+pub use key::Block;
 pub use stat::{CacheStats, TenantStats};
-pub use tenant::{Limits, Tenant};
+pub use tenant::Tenant;
+pub use tenant_state::Limits;
