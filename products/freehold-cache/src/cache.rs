@@ -34,7 +34,7 @@ impl Cache {
     }
 
     /// Opens a file for reading and writing, and creates it if there is none, with `O_DIRECT` if
-    /// the [builder](CacheBuilder::direct) says so. Its blocks are charged to the tenant.
+    /// the [builder](crate::CacheBuilder::direct) says so. Its blocks are charged to the tenant.
     ///
     /// # Errors
     ///
