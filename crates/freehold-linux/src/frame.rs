@@ -6,7 +6,7 @@ use crate::pageblock::BlockType;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{LinkTable, Links};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable, TablePlan};
-use freehold::memmap::stretches::{Stretch, Stretches, StretchesPlan};
+use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
 use freehold::memmap::zeroable::zeroable;
 use freehold::platform::{Platform, SharedCell, Word};
 use freehold::units::{FrameCount, MigrateType, Order, Pfn};
@@ -164,18 +164,17 @@ pub(crate) struct FrameTable<P: Platform> {
 /// Where the frame table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<FrameRecord<P>>,
-    stretches: StretchesPlan,
-    far: TablePlan<Stretch>,
+    stretches: StretchesTablePlan,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
     /// Plans a table for the stretches of `config`.
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
-        let stretches = StretchesPlan::new(config)?;
+        let stretches = Stretches::plan(config, layout)?;
         let frames = stretches.frames().get();
         let len = usize::try_from(frames).map_err(|_| Error::SpanTooLarge)?;
         let records = layout.strided_table(SectionKind::Frames, len, config.frame_record_bytes)?;
-        Ok(FrameTablePlan { records, far: stretches.table(layout)?, stretches })
+        Ok(FrameTablePlan { records, stretches })
     }
 }
 
@@ -186,13 +185,13 @@ impl<P: Platform> FrameTable<P> {
         config: &Config<'_>,
         carver: &mut Carver,
     ) -> Self {
+        let stretches = Stretches::carve(&plan.stretches, config, carver);
         let records = carver.zero_strided_table(plan.records, |_| FrameRecord {
             state: P::U32::new(FrameState::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
             beside: P::Cell::new(0),
         });
-        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
         FrameTable { records, stretches }
     }
 

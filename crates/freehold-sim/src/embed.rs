@@ -173,10 +173,8 @@ fn of_ranges<'a>(
     order: Order,
 ) -> impl Iterator<Item = (Range<usize>, NodeId)> + 'a {
     let stretches = StretchesPlan::new(config).expect("the layout has been computed");
-    config.ranges.iter().map(move |range| {
-        let first = stretches.index_of(config, range.start).expect("a range has indexes");
-        let (start, unit) = (u64::from(first.0), order.frames().get());
-        let end = start + range.frames.get();
+    stretches.places(config).map(move |(range, place)| {
+        let (start, end, unit) = (place.first.0, place.end.0, order.frames().get() as u32);
         ((start / unit) as usize..end.div_ceil(unit) as usize, range.node)
     })
 }

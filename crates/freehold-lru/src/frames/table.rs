@@ -10,7 +10,7 @@ use freehold::config::{Config, MemoryRange};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{LinkTable, Links};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use freehold::memmap::stretches::{Stretch, Stretches, StretchesPlan};
+use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
 use freehold::memmap::zeroable::zeroable;
 use freehold::platform::{Platform, SharedCell, Word};
 use freehold::units::{FrameCount, Order, Pfn};
@@ -40,17 +40,16 @@ pub(crate) struct FrameTable<P: Platform> {
 /// Where the table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    stretches: StretchesPlan,
-    far: TablePlan<Stretch>,
+    stretches: StretchesTablePlan,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
     pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder) -> Result<Self, Error> {
-        let stretches = StretchesPlan::new(config)?;
+        let stretches = Stretches::plan(config, layout)?;
         let frames = stretches.frames().get();
         let len = usize::try_from(frames).map_err(|_| Error::SpanTooLarge)?;
         let records = layout.table(SectionKind::LruFrames, len)?;
-        Ok(FrameTablePlan { records, far: stretches.table(layout)?, stretches })
+        Ok(FrameTablePlan { records, stretches })
     }
 }
 
@@ -61,12 +60,12 @@ impl<P: Platform> FrameTable<P> {
         config: &Config<'_>,
         carver: &mut Carver,
     ) -> Self {
+        let stretches = Stretches::carve(&plan.stretches, config, carver);
         let records = carver.zero_table(plan.records, |_| Record {
             state: P::U64::new(State::HOLE.0),
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
         });
-        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
         FrameTable { records, stretches }
     }
 

@@ -25,7 +25,7 @@
 
 use super::index::{FrameIndex, FrameRange};
 use super::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use crate::config::Config;
+use crate::config::{Config, MemoryRange};
 use crate::error::Error;
 use crate::units::{FrameCount, Order, Pfn};
 
@@ -42,24 +42,24 @@ pub struct Stretch {
     first: Pfn,
     frames: u64,
     /// The index of the first one.
-    index: u32,
+    index: u64,
 }
 
 impl Stretch {
     fn index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
         let offset = pfn.get().wrapping_sub(self.first.get());
         // All indexes fit into 32 bits: see `StretchesPlan::new`.
-        (offset < self.frames).then(|| FrameIndex(self.index + offset as u32))
+        (offset < self.frames).then(|| FrameIndex((self.index + offset) as u32))
     }
 
     /// The index behind the last one.
     fn end(&self) -> u64 {
-        u64::from(self.index) + self.frames
+        self.index.saturating_add(self.frames)
     }
 
     /// The first place at or behind an index for so many frames, at a multiple of `align`.
     fn place(&self, from: FrameIndex, align: u64, frames: u64) -> Option<FrameRange> {
-        let skipped = u64::from(from.0.saturating_sub(self.index));
+        let skipped = u64::from(from.0).saturating_sub(self.index);
         let first = self.first.get() + skipped;
         let first = first.checked_next_multiple_of(align)?;
         self.locate(Pfn::new(first), frames)
@@ -90,27 +90,20 @@ impl StretchesPlan {
     /// [`Error::BadTopology`] if there is neither memory nor a span; [`Error::SpanTooLarge`] if
     /// there are more than 2^32 indexes.
     pub fn new(config: &Config<'_>) -> Result<Self, Error> {
-        let (mut near, mut count) = (None, 0);
-        for (first, end) in spans(config) {
-            count += 1;
-            if near.is_none_or(|(of, to): (u64, u64)| end - first > to - of) {
-                near = Some((first, end));
-            }
-        }
-        let (first, end) = near.ok_or(Error::BadTopology)?;
-        if spans(config).any(|(_, end)| end == u64::MAX) {
-            return Err(Error::SpanTooLarge);
-        }
+        let longer = |near: (u64, u64), span: (u64, u64)| {
+            if span.1 - span.0 > near.1 - near.0 { span } else { near }
+        };
+        let (first, end) = spans(config).reduce(longer).ok_or(Error::BadTopology)?;
         let near = Stretch { first: Pfn::new(first), frames: end - first, index: 0 };
-        let mut frames = near.frames;
-        for (first, end) in spans(config).filter(|span| span.0 != near.first.get()) {
-            frames = far_index(near, frames, first).saturating_add(end - first);
-        }
+        let (far, frames) =
+            stretches(config, near).fold((0, 0), |(count, _), stretch| (count + 1, stretch.end()));
+        let far: usize = far - 1;
+        let is_too_high = spans(config).any(|(_, end)| end == u64::MAX);
         // Links are 32 bits wide, and one value ends a list.
-        if frames >= u64::from(u32::MAX) {
+        if is_too_high || frames >= u64::from(u32::MAX) {
             return Err(Error::SpanTooLarge);
         }
-        Ok(StretchesPlan { near, far: count - 1, frames })
+        Ok(StretchesPlan { near, far, frames })
     }
 
     /// The frame of index 0.
@@ -123,39 +116,32 @@ impl StretchesPlan {
         FrameCount::new(self.frames)
     }
 
-    /// How many frames the near stretch has.
-    pub fn near_frames(&self) -> u64 {
-        self.near.frames
-    }
-
-    /// All stretches, the near one first.
-    pub fn iter<'a>(&self, config: &'a Config<'a>) -> impl Iterator<Item = Stretch> + use<'a> {
-        let (near, mut end) = (self.near, self.near.frames);
-        let far = spans(config).filter(move |span| span.0 != near.first.get());
-        let far = far.map(move |(first, to)| {
-            let index = far_index(near, end, first);
-            end = index + (to - first);
-            Stretch { first: Pfn::new(first), frames: to - first, index: index as u32 }
-        });
-        core::iter::once(near).chain(far)
-    }
-
-    /// The index of a frame of a range of the configuration.
-    pub fn index_of(&self, config: &Config<'_>, pfn: Pfn) -> Option<FrameIndex> {
-        self.iter(config).find_map(|stretch| stretch.index_of(pfn))
-    }
-
-    /// Plans the table of far stretches.
-    pub fn table(&self, layout: &mut LayoutBuilder<'_>) -> Result<TablePlan<Stretch>, Error> {
-        layout.table(SectionKind::Zones, self.far)
+    /// The ranges of the configuration with their indexes, by stretches. Looks at all ranges for
+    /// each stretch.
+    pub fn places<'a>(
+        &self,
+        config: &'a Config<'a>,
+    ) -> impl Iterator<Item = (&'a MemoryRange, FrameRange)> + use<'a> {
+        stretches(config, self.near).flat_map(|stretch| {
+            let place = move |range: &MemoryRange| stretch.locate(range.start, range.frames.get());
+            config.ranges.iter().filter_map(move |range| Some((range, place(range)?)))
+        })
     }
 }
 
-/// The index of a far stretch that begins at this frame, the indexes before `taken` being in use.
-fn far_index(near: Stretch, taken: u64, first: u64) -> u64 {
-    let least = taken + Order::BUDDY_MAX.frames().get();
-    let offset = first.wrapping_sub(near.first.get()) % ALIGNED_FRAMES;
-    least + offset.wrapping_sub(least) % ALIGNED_FRAMES
+/// All stretches, the near one first, and the others by rising numbers.
+fn stretches<'a>(config: &'a Config<'a>, near: Stretch) -> impl Iterator<Item = Stretch> + use<'a> {
+    let mut taken = near.frames;
+    let far = spans(config).filter(move |span| span.0 != near.first.get());
+    let far = far.map(move |(first, end)| {
+        let least = taken.saturating_add(Order::BUDDY_MAX.frames().get());
+        let offset = first.wrapping_sub(near.first.get()) % ALIGNED_FRAMES;
+        let index = least.saturating_add(offset.wrapping_sub(least) % ALIGNED_FRAMES);
+        let stretch = Stretch { first: Pfn::new(first), frames: end - first, index };
+        taken = stretch.end();
+        stretch
+    });
+    core::iter::once(near).chain(far)
 }
 
 /// The first frame of each stretch and the one behind it, rounded outwards to the largest block of
@@ -199,15 +185,39 @@ pub struct Stretches {
     far: Table<Stretch>,
 }
 
+/// Where the table of far stretches will lie.
+#[derive(Clone, Copy, Debug)]
+pub struct StretchesTablePlan {
+    plan: StretchesPlan,
+    far: TablePlan<Stretch>,
+}
+
+impl StretchesTablePlan {
+    /// How many records a table needs.
+    pub fn frames(&self) -> FrameCount {
+        self.plan.frames()
+    }
+}
+
 impl Stretches {
+    /// # Errors
+    ///
+    /// As [`StretchesPlan::new`].
+    pub fn plan(
+        config: &Config<'_>,
+        layout: &mut LayoutBuilder<'_>,
+    ) -> Result<StretchesTablePlan, Error> {
+        let plan = StretchesPlan::new(config)?;
+        Ok(StretchesTablePlan { far: layout.table(SectionKind::Zones, plan.far)?, plan })
+    }
+
     pub fn carve(
-        plan: &StretchesPlan,
-        table: TablePlan<Stretch>,
+        StretchesTablePlan { plan, far }: &StretchesTablePlan,
         config: &Config<'_>,
         carver: &mut Carver,
     ) -> Self {
-        let mut far = plan.iter(config).skip(1);
-        let far = carver.table(table, |_| far.next().expect("one for each planned record"));
+        let mut all = stretches(config, plan.near).skip(1);
+        let far = carver.table(*far, |_| all.next().expect("one for each planned record"));
         let StretchesPlan { near, frames, .. } = *plan;
         Stretches { near: near.first, near_frames: near.frames, frames, far }
     }
@@ -218,15 +228,19 @@ impl Stretches {
         FrameCount::new(self.frames)
     }
 
+    /// The frame of index 0.
+    pub const fn first(&self) -> Pfn {
+        self.near
+    }
+
     /// How many frames the near stretch has, which begins at index 0.
     pub const fn near_frames(&self) -> u64 {
         self.near_frames
     }
 
-    /// How far a frame lies behind the first one of the near stretch. If that is less than
-    /// [`Stretches::near_frames`], it is the frame's index.
+    /// How far a frame lies behind the first one of the near stretch: if it is of that, its index.
     #[inline(always)]
-    pub const fn offset_of(&self, pfn: Pfn) -> u64 {
+    const fn offset_of(&self, pfn: Pfn) -> u64 {
         pfn.get().wrapping_sub(self.near.get())
     }
 
@@ -238,7 +252,7 @@ impl Stretches {
 
     /// The number of a frame of the near stretch.
     #[inline(always)]
-    pub const fn near_pfn_of(&self, frame: FrameIndex) -> Pfn {
+    const fn near_pfn_of(&self, frame: FrameIndex) -> Pfn {
         Pfn::new(self.near.get() + frame.0 as u64)
     }
 
@@ -262,10 +276,9 @@ impl Stretches {
         }
     }
 
-    /// As [`Stretches::index_of`], for a frame that is none of the near stretch.
     #[cold]
     #[inline(never)]
-    pub fn far_index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
+    fn far_index_of(&self, pfn: Pfn) -> Option<FrameIndex> {
         self.far.iter().find_map(|stretch| stretch.index_of(pfn))
     }
 
@@ -273,12 +286,11 @@ impl Stretches {
     /// have in the lower one.
     #[cold]
     #[inline(never)]
-    pub fn far_pfn_of(&self, frame: FrameIndex) -> Pfn {
-        let stretch = self.far.iter().rev().find(|stretch| stretch.index <= frame.0);
+    fn far_pfn_of(&self, frame: FrameIndex) -> Pfn {
+        let index = u64::from(frame.0);
+        let stretch = self.far.iter().rev().find(|stretch| stretch.index <= index);
         match stretch {
-            Some(stretch) => {
-                stretch.first.offset(FrameCount::new(u64::from(frame.0 - stretch.index)))
-            }
+            Some(stretch) => stretch.first.offset(FrameCount::new(index - stretch.index)),
             None => self.near_pfn_of(frame),
         }
     }
@@ -313,7 +325,6 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::config::MemoryRange;
     use crate::units::NodeId;
 
     const GIB: u64 = ALIGNED_FRAMES;
@@ -322,23 +333,25 @@ mod tests {
         MemoryRange::new(Pfn::new(first), FrameCount::new(frames))
     }
 
-    fn stretches(ranges: &[MemoryRange]) -> Vec<Stretch> {
+    fn checked(ranges: &[MemoryRange]) -> Vec<Stretch> {
         let cpus = [NodeId::new(0)];
         let config = Config::new(ranges, &cpus);
         let plan = StretchesPlan::new(&config).unwrap();
-        let all: Vec<_> = plan.iter(&config).collect();
+        let all: Vec<_> = stretches(&config, plan.near).collect();
         assert_eq!(plan.frames(), FrameCount::new(all.last().unwrap().end()));
-        assert_eq!((all[0].frames, all[0].index), (plan.near_frames(), 0));
+        assert_eq!((all.len(), all[0].index), (plan.far + 1, 0));
         // All of it that code on indexes relies on.
-        for range in ranges {
-            for pfn in [range.start.get(), range.end().get() - 1].map(Pfn::new) {
-                let index = plan.index_of(&config, pfn).unwrap();
+        assert_eq!(plan.places(&config).count(), ranges.len());
+        for (range, place) in plan.places(&config) {
+            let last = FrameIndex(place.end.0 - 1);
+            let both = [(range.start, place.first), (Pfn::new(range.end().get() - 1), last)];
+            for (pfn, index) in both {
                 let offset = pfn.get().wrapping_sub(plan.first().get());
                 assert_eq!(u64::from(index.0) % GIB, offset % GIB);
             }
         }
         for pair in all.windows(2) {
-            assert!(pair[0].end() + Order::BUDDY_MAX.frames().get() <= u64::from(pair[1].index));
+            assert!(pair[0].end() + Order::BUDDY_MAX.frames().get() <= pair[1].index);
         }
         all
     }
@@ -346,7 +359,7 @@ mod tests {
     #[test]
     fn near_ranges_are_one_stretch_with_what_lies_between() {
         let block = Order::BUDDY_MAX.frames().get();
-        let all = stretches(&[range(5, 7), range(GIB, 100), range(2 * GIB, 1)]);
+        let all = checked(&[range(5, 7), range(GIB, 100), range(2 * GIB, 1)]);
         let whole = Stretch { first: Pfn::new(0), frames: 2 * GIB + block, index: 0 };
         assert_eq!(all, [whole]);
     }
@@ -360,7 +373,7 @@ mod tests {
                 range(2048 * GIB + 300 * GIB, GIB),
                 range((1 << 40) - GIB, GIB),
             ];
-            let all = stretches(&order.map(|nth: usize| ranges[nth]));
+            let all = checked(&order.map(|nth: usize| ranges[nth]));
             assert_eq!(all.len(), 4);
             assert_eq!((all[0].first, all[0].frames), (Pfn::new(2048 * GIB), 254 * GIB));
             assert!(all[1..].is_sorted_by_key(|stretch| stretch.first));
@@ -373,6 +386,6 @@ mod tests {
         let ranges = [range(0, 1 << 31), range(1 << 45, 1 << 31)];
         let config = Config::new(&ranges, &[]);
         assert_eq!(StretchesPlan::new(&config).unwrap_err(), Error::SpanTooLarge);
-        stretches(&[range(0, 1 << 30), range(1 << 45, 1 << 30), range(u64::MAX - (1 << 20), 512)]);
+        checked(&[range(0, 1 << 30), range(1 << 45, 1 << 30), range(u64::MAX - (1 << 20), 512)]);
     }
 }

@@ -343,18 +343,27 @@ fn pageblocks_come_to_the_pool_and_leave_it() {
     });
 }
 
+/// A request as deep as may be.
+fn all(order: u8) -> Request {
+    Request::new(Order::new(order)).watermark(Watermark::Ignore)
+}
+
+/// Four pageblocks, all of which are allocated; two of them are full ones of CPU 0. CPU 1 is next.
+fn used_up() -> Arc<Frames<Sound>> {
+    let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
+    take(&machine, 3 * BLOCK);
+    machine.alloc(all(9)).expect("memory is free");
+    run_on(1);
+    machine
+}
+
 /// A pageblock is queued while memory has run out and an allocation drains all caches: the zone is
 /// marked as cached, which the next allocation sees, or this one has found the frame.
 #[test]
 fn a_pageblock_is_queued_while_an_allocation_drains() {
     explore(1, || {
-        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
-        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
-        take(&machine, 3 * BLOCK);
-        machine.alloc(all(9)).expect("memory is free");
-        // Two of the three are full. One has been queued, for which the zone is still marked as
-        // cached.
-        run_on(1);
+        let machine = used_up();
+        // One has been queued, for which the zone is still marked as cached.
         free(&machine, 7);
         assert_eq!(machine.alloc(all(0)), Ok(Pfn::new(7)));
         let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
@@ -370,11 +379,7 @@ fn a_pageblock_is_queued_while_an_allocation_drains() {
 #[test]
 fn a_pageblock_is_queued_for_a_marked_cache_while_an_allocation_drains() {
     explore(1, || {
-        let machine = build_of::<Sound>(&[range(0, 4 * BLOCK)], 3, 8);
-        let all = |order| Request::new(Order::new(order)).watermark(Watermark::Ignore);
-        take(&machine, 3 * BLOCK);
-        machine.alloc(all(9)).expect("memory is free");
-        run_on(1);
+        let machine = used_up();
         free(&machine, 7);
         let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 7));
         machine.alloc(all(0)).expect("a frame is free");

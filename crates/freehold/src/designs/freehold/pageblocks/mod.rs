@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::designs::freehold::settings::DoubleFree;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan, Twins};
-use crate::memmap::stretches::{Stretch, Stretches, StretchesPlan};
+use crate::memmap::stretches::{Stretches, StretchesTablePlan};
 use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, SharedCell, Word, ZeroBytes};
 use crate::units::{Order, Pfn};
@@ -171,8 +171,7 @@ pub(crate) struct PageblocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
     maps: TablePlan<Maps<P>>,
     in_use: TablePlan<InUse<P>>,
-    stretches: StretchesPlan,
-    far: TablePlan<Stretch>,
+    stretches: StretchesTablePlan,
 }
 
 impl<P: Platform> Pageblocks<P> {
@@ -186,7 +185,7 @@ impl<P: Platform> Pageblocks<P> {
         double_free: DoubleFree,
         layout: &mut LayoutBuilder,
     ) -> Result<PageblocksPlan<P>, Error> {
-        let stretches = StretchesPlan::new(config)?;
+        let stretches = Stretches::plan(config, layout)?;
         let pageblocks = (stretches.frames().get() >> Order::PAGEBLOCK.get()) as usize;
         let in_use = match double_free {
             DoubleFree::Fast => 0,
@@ -196,7 +195,6 @@ impl<P: Platform> Pageblocks<P> {
             maps: layout.table(SectionKind::Bitmaps, pageblocks)?,
             records: layout.table(SectionKind::Blocks, pageblocks)?,
             in_use: layout.table(SectionKind::Bitmaps, in_use)?,
-            far: stretches.table(layout)?,
             stretches,
         })
     }
@@ -206,6 +204,8 @@ impl<P: Platform> Pageblocks<P> {
         config: &Config<'_>,
         carver: &mut Carver,
     ) -> Self {
+        // The tables are carved in the order in which they were planned.
+        let stretches = Stretches::carve(&plan.stretches, config, carver);
         let maps = carver.zero_table(plan.maps, |_| {
             Maps(core::array::from_fn(|_| core::array::from_fn(|_| P::U64::new(0))))
         });
@@ -220,12 +220,11 @@ impl<P: Platform> Pageblocks<P> {
         });
         let twins = Twins::new(records, maps);
         let in_use = carver.zero_table(plan.in_use, |_| InUse::new());
-        let stretches = Stretches::carve(&plan.stretches, plan.far, config, carver);
         // The fast paths find the near stretch alone. And they do not look at the bitmap of frames
         // in use: if there is one, they find nothing.
         let near = (stretches.near_frames() >> Order::PAGEBLOCK.get()) as usize;
         let twins = twins.showing(if in_use.len() > 0 { 0 } else { near });
-        Pageblocks { near: plan.stretches.first(), twins, in_use, stretches }
+        Pageblocks { near: stretches.first(), twins, in_use, stretches }
     }
 
     fn record(&self, pageblock: PageblockIndex) -> &Record<P> {

@@ -16,7 +16,7 @@ use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan
 use crate::memmap::stretches::StretchesPlan;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{MigrateType, Pfn};
+use crate::units::MigrateType;
 use crate::zone::watermark::Watermark;
 use counters::CpuCounters;
 use remote_queue::RemoteQueue;
@@ -75,11 +75,11 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
     let (before, all) =
         (pageblock_of(stretches.first().get()), pageblock_of(stretches.frames().get()));
     Ok(config.zones().map(move |zone| {
-        let of_zone = config.ranges.iter().filter(move |range| (range.node, range.zone) == zone);
-        let ends = of_zone.map(|range| {
-            let index = |pfn| stretches.index_of(config, pfn).map_or(0, |frame| frame.0.into());
-            let last = Pfn::new(range.end().get() - 1);
-            (pageblock_of(index(range.start)), pageblock_of(index(last)) + 1)
+        let places = stretches.places(config);
+        let of_zone = places.filter(move |(range, _)| (range.node, range.zone) == zone);
+        let ends = of_zone.map(|(_, place)| {
+            let last = u64::from(place.end.0 - 1);
+            (pageblock_of(place.first.0.into()), pageblock_of(last) + 1)
         });
         let both = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
         // Memory may be added anywhere in a span that the configuration names.
