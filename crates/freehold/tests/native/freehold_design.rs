@@ -176,18 +176,30 @@ fn exact_frees_serve_every_way_to_get_frames() {
 }
 
 #[test]
-fn cpus_take_pageblocks_of_their_own() {
-    let frames = machine(&[range(0, 64 * PAGEBLOCK)], 4, Default::default());
-    let blocks: HashSet<_> = (0..4)
-        .map(|cpu| {
-            run_on(cpu);
-            let block = |pfn: Pfn| pfn.get() / PAGEBLOCK;
-            let first = block(frames.alloc(Request::default()).unwrap());
-            assert!((0..511).all(|_| block(frames.alloc(Request::default()).unwrap()) == first));
-            first
-        })
-        .collect();
-    assert_eq!(blocks.len(), 4);
+fn cpus_take_pageblocks_of_their_own_but_share_few_for_what_cannot_move() {
+    let pageblocks_of = |total: u64, of| {
+        let frames = machine(&[range(0, total * PAGEBLOCK)], 4, Default::default());
+        let rounds = (0..400).map(|nth| nth % 4);
+        let of_cpus: HashSet<_> = rounds
+            .map(|cpu| {
+                run_on(cpu);
+                let pfn = frames.alloc(Request::default().migratetype(of)).unwrap();
+                (pfn.get() / PAGEBLOCK, cpu)
+            })
+            .collect();
+        let cached = frames.zones().next().unwrap().per_cpu;
+        let used: HashSet<_> = of_cpus.iter().map(|&(pageblock, _)| pageblock).collect();
+        (used.len(), of_cpus.len(), cached.get() > 0)
+    };
+    for total in [31, 32, 64, 128] {
+        assert_eq!(pageblocks_of(total, Movable), (4, 4, true), "{total}");
+    }
+    // 32 for each cache that holds some. With fewer than that, they come from an orphan.
+    assert_eq!(pageblocks_of(128, Unmovable), (4, 4, true));
+    assert_eq!(pageblocks_of(127, Unmovable), (2, 4, true));
+    assert_eq!(pageblocks_of(64, Reclaimable), (2, 4, true));
+    assert_eq!(pageblocks_of(32, Unmovable), (1, 4, true));
+    assert_eq!(pageblocks_of(31, Unmovable), (1, 4, false));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! these serves, `last_resort` follows.
 
 use super::fast_path::is_run_in_word;
-use super::lock::LockedCache;
+use super::lock::{CacheGuard, LockedCache};
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
@@ -11,7 +11,7 @@ use crate::designs::traits::Alloc;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{Order, Pfn};
+use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 impl<P: Platform> Alloc<P> for Freehold<P> {
@@ -99,11 +99,29 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
     ) -> Option<u32> {
         let may_serve = self.zones.may_serve_from_cache(context.cpu_here(), zone, request);
-        let guard = may_serve.then(|| self.lock_any(context, zone)).flatten();
+        let guard = may_serve.then(|| self.lock_serving(context, zone, request)).flatten();
         let frame = guard.and_then(|guard| {
             guard.take(request).inspect(|_| guard.note_taken(context, request.order()))
         });
         frame.or_else(|| self.alloc_uncached(context, zone, request))
+    }
+
+    /// Takes the lock of the caches that serve a request in a zone best: those of the running CPU,
+    /// or, for content that cannot move, those that it shares. Else that of any CPU.
+    fn lock_serving<'a>(
+        &'a self,
+        context: Context<'a, P>,
+        zone: ZoneIndex,
+        request: &Request,
+    ) -> Option<CacheGuard<'a, P>> {
+        let here = context.cpu_here();
+        let shared = match request.content() {
+            MigrateType::Movable => None,
+            _ => self.zones.zone(zone).sharing_cpu(self.zones.cpu_count(), here),
+        };
+        let guard = shared.filter(|&cpu| cpu != here);
+        let guard = guard.and_then(|cpu| self.try_lock(context.pin().1, cpu, zone));
+        guard.or_else(|| self.lock_any(context, zone))
     }
 
     /// Takes a block that no cache holds.

@@ -127,12 +127,12 @@ impl<P: Platform> Freehold<P> {
         let index = self.pageblocks().zone(pageblock);
         let (zone, of) = (self.zones.zone(index), self.pageblocks().state(pageblock).migratetype());
         let free = || u64::from(self.pageblocks().count_free(pageblock));
-        if !zone.may_cache_for(of, self.zones.cpu_count())
+        let cpu = context.cpu_here();
+        if !zone.may_cache_for(of, self.zones.cpu_count(), cpu)
             || !zone.may_take(free(), Watermark::Low, zone.kind())
         {
             return Ok(false);
         }
-        let cpu = context.cpu_here();
         let Some(guard) = self.try_lock(context.pin().1, cpu, index) else { return Ok(false) };
         if !guard.acquire(pageblock) {
             return Ok(false);

@@ -60,8 +60,8 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Tries the other pageblocks of the cache.
     fn refill_from_rest(&self, migratetype: MigrateType) -> bool {
-        let may_split = self.zone().may_cache_for(migratetype, self.zones().cpu_count());
-        let spare = may_split.then(|| self.split_spare(migratetype)).flatten();
+        let spare =
+            self.may_cache_for(migratetype).then(|| self.split_spare(migratetype)).flatten();
         spare.is_some_and(|pageblock| self.make_active(pageblock, migratetype))
             || self.refill_from_partial(migratetype, Fill::NearlyFull, 1, usize::MAX)
             || self.refill_from_runs(migratetype)
@@ -179,11 +179,14 @@ impl<P: Platform> LockedCache<'_, P> {
         partial.or_else(|| self.fresh_whole(request.content()))
     }
 
+    fn may_cache_for(&self, migratetype: MigrateType) -> bool {
+        self.zone().may_cache_for(migratetype, self.zones().cpu_count(), self.cpu)
+    }
+
     /// Whether the zone can spare a pageblock for the cache.
     fn may_fetch(&self, request: &Request) -> bool {
         let zone = self.zone();
-        zone.may_cache(FRAMES, request)
-            && zone.may_cache_for(request.content(), self.zones().cpu_count())
+        zone.may_cache(FRAMES, request) && self.may_cache_for(request.content())
     }
 
     /// As `fresh_block`, but one of the pool. The zone can spare it.
@@ -253,7 +256,7 @@ impl<P: Platform> LockedCache<'_, P> {
             }
             return self.take_run_as_active(pageblock, request);
         }
-        if migratetype != MigrateType::Movable && !is_roomy {
+        if !self.may_cache_for(migratetype) {
             return None;
         }
         let pageblock = self.split_spare(migratetype)?;

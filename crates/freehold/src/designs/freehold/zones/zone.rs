@@ -236,10 +236,22 @@ impl<P: Platform> Zone<P> {
         may
     }
 
-    /// Whether a cache may hold pageblocks for a type. Pageblocks with content that cannot move can
-    /// never be emptied, so where there are few for each CPU, all CPUs share them.
-    pub(crate) fn may_cache_for(&self, migratetype: MigrateType, cpus: usize) -> bool {
-        migratetype == MigrateType::Movable || self.is_roomy(cpus)
+    /// Whether the cache of a CPU, of so many, may hold pageblocks for a type. Pageblocks with
+    /// content that cannot move can never be emptied, so where there are few for each CPU, several
+    /// CPUs share the cache of the first one of them.
+    pub(crate) fn may_cache_for(&self, migratetype: MigrateType, cpus: usize, cpu: usize) -> bool {
+        migratetype == MigrateType::Movable || self.sharing_cpu(cpus, cpu) == Some(cpu)
+    }
+
+    /// The CPU whose cache a CPU uses for content that cannot move; none if there are too few
+    /// pageblocks for any.
+    pub(crate) fn sharing_cpu(&self, cpus: usize, cpu: usize) -> Option<usize> {
+        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
+        if pageblocks < ROOMY_PAGEBLOCKS {
+            return None;
+        }
+        let sharers = (ROOMY_PAGEBLOCKS * cpus as u64).div_ceil(pageblocks);
+        Some(cpu - cpu % sharers as usize)
     }
 
     /// Whether there are so many pageblocks for each CPU that CPUs need not be sparing with them.
