@@ -158,13 +158,13 @@ zeroable!(FrameRecord {
 /// The records of all frames that have indexes, holes included.
 pub(crate) struct FrameTable<P: Platform> {
     records: StridedTable<FrameRecord<P>>,
-    stretches: Stretches,
+    stretches: Stretches<P>,
 }
 
 /// Where the frame table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<FrameRecord<P>>,
-    stretches: StretchesTablePlan,
+    stretches: StretchesTablePlan<P>,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
@@ -196,7 +196,7 @@ impl<P: Platform> FrameTable<P> {
     }
 
     /// Which frames the table has records for.
-    pub(crate) fn stretches(&self) -> &Stretches {
+    pub(crate) fn stretches(&self) -> &Stretches<P> {
         &self.stretches
     }
 

@@ -119,7 +119,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         &self.platform
     }
 
-    /// Adds memory, within the span that the metadata was laid out for.
+    /// Adds memory, within the span that the metadata was laid out for or where it has room.
     ///
     /// # Errors
     ///

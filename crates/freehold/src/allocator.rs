@@ -331,15 +331,17 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
         self.design.free_range(self.context(), first, frames)
     }
 
-    /// Adds memory, within the span that the configuration named.
+    /// Adds memory, within the span that the configuration named or where it left room.
     ///
     /// Cost: visits every frame of the range; other CPUs proceed meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Error::BadRange`], [`Error::OutsideSpan`] (with `freehold` and without
-    /// [`Config::span`](crate::Config::span), also for memory beyond that which the zone began
-    /// with), [`Error::RangeOverlaps`], [`Error::SharedPageblock`], [`Error::UnknownNode`],
+    /// [`Error::BadRange`]; [`Error::OutsideSpan`], also if there is no more room, or for memory on
+    /// both sides of a place where records end (they do at multiples of 1024 frames, and in memory
+    /// that was added last they go on), and with `freehold` for memory beyond that which the zone
+    /// began with, if there is neither [`Config::span`](crate::Config::span) nor
+    /// [`Config::room`](crate::Config::room); [`Error::RangeOverlaps`], [`Error::SharedPageblock`], [`Error::UnknownNode`],
     /// [`Error::UnknownZone`]; the call has then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
         self.design.add_memory(self.context(), &[range])

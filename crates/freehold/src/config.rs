@@ -82,9 +82,14 @@ pub struct Config<'a> {
     pub distances: &'a [u8],
     /// The first frame and the number of frames that the metadata covers, all of them, if it shall
     /// leave room for [`add_memory`](crate::PageAllocator::add_memory); otherwise just the ranges
-    /// and gaps of less than 2^19 frames between them. Only with it, memory of one zone may come to
-    /// any other.
+    /// and gaps of less than 2^19 frames between them. Only with it or with `room`, memory of one
+    /// zone may come to any other.
     pub span: Option<(Pfn, FrameCount)>,
+    /// Room for memory that may be added at any address (of the span, if one is named): so many
+    /// frames, in at most so many pieces that do not adjoin. The metadata then covers the ranges and
+    /// the room, whatever the size of the span. Each piece costs what 1.3 * 2^18 frames cost, and
+    /// keeps its place when its memory is removed.
+    pub room: Option<(FrameCount, usize)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],
     /// The size of a frame: that of the machine's pages. What Linux computes from bytes follows it:
@@ -109,6 +114,7 @@ impl<'a> Config<'a> {
             cpu_nodes,
             distances: &[],
             span: None,
+            room: None,
             spare_zones: &[],
             frame_size: FrameSize::DEFAULT,
             frame_record_bytes: 0,
@@ -126,6 +132,12 @@ impl<'a> Config<'a> {
     #[must_use]
     pub fn span(self, span: impl Into<Option<(Pfn, FrameCount)>>) -> Self {
         Config { span: span.into(), ..self }
+    }
+
+    /// Sets [`Config::room`].
+    #[must_use]
+    pub fn room(self, room: impl Into<Option<(FrameCount, usize)>>) -> Self {
+        Config { room: room.into(), ..self }
     }
 
     /// Sets [`Config::spare_zones`].
@@ -156,14 +168,16 @@ impl<'a> Config<'a> {
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), Error> {
         let cpus = 1..=CPUS_MAX;
-        if !cpus.contains(&self.cpu_nodes.len()) || (self.ranges.is_empty() && self.span.is_none())
-        {
+        let is_empty = self.ranges.is_empty() && self.span.is_none() && self.room.is_none();
+        if !cpus.contains(&self.cpu_nodes.len()) || is_empty {
             return Err(Error::BadTopology);
         }
-        let (first, frames) = self.extent()?;
-        for range in self.ranges {
-            range.check()?;
-            if range.start < first || range.end() > first.offset(frames) {
+        self.ranges.iter().try_for_each(MemoryRange::check)?;
+        if let Some((first, frames)) = self.span {
+            let span = MemoryRange::new(first, frames);
+            span.check()?;
+            let is_outside = |range: &MemoryRange| range.start < first || range.end() > span.end();
+            if self.ranges.iter().any(is_outside) {
                 return Err(Error::OutsideSpan);
             }
         }
@@ -228,16 +242,5 @@ impl<'a> Config<'a> {
             None if from == to => LOCAL,
             None => REMOTE,
         }
-    }
-
-    /// The first frame and the number of frames of the span, given or computed.
-    fn extent(&self) -> Result<(Pfn, FrameCount), Error> {
-        if let Some((first, frames)) = self.span {
-            MemoryRange::new(first, frames).check()?;
-            return Ok((first, frames));
-        }
-        let first = self.ranges.iter().map(|range| range.start).min().ok_or(Error::BadTopology)?;
-        let end = self.ranges.iter().map(MemoryRange::end).max().ok_or(Error::BadTopology)?;
-        Ok((first, FrameCount::new(end.get() - first.get())))
     }
 }

@@ -15,7 +15,7 @@ pub(super) const EXPIRE_TICKS: u32 = 3;
 impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
     fn add_memory(&self, context: Context<'_, P>, ranges: &[MemoryRange]) -> Result<(), Error> {
         let hotplug = self.hotplug.get(0).begin(context.platform);
-        ranges.iter().try_for_each(|&range| self.add_range(context, range))?;
+        ranges.iter().try_for_each(|&range| self.add_range(context, range, &hotplug))?;
         // Once for all ranges, since it visits every CPU.
         self.resize(context, &hotplug);
         Ok(())

@@ -13,15 +13,14 @@ use freehold::platform::{Platform, SharedCell};
 use freehold::units::FrameSize;
 
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
-    /// Adds a range, or refuses it. The caller holds the hotplug lock.
+    /// Adds a range, or refuses it.
     pub(super) fn add_range(
         &self,
         context: Context<'_, P>,
         range: MemoryRange,
+        hotplug: &HotplugGuard<'_, P>,
     ) -> Result<(), Error> {
-        let (place, zone) = place_of(range, context.topology, || {
-            self.frames.stretches().locate(range.start, range.frames)
-        })?;
+        let (place, zone) = place_of(range, context.topology, self.frames.stretches(), hotplug)?;
         let FrameRange { first, end } = place;
         self.check_unused(first, end, zone)?;
         self.put_new(context.platform, zone, first, end);

@@ -31,7 +31,7 @@ impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
 }
 
 impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
-    fn stretches(&self) -> &Stretches {
+    fn stretches(&self) -> &Stretches<P> {
         self.frames.stretches()
     }
 

@@ -34,13 +34,13 @@ zeroable!(Record {
 /// The records of all frames that have indexes, holes included.
 pub(crate) struct FrameTable<P: Platform> {
     records: Table<Record<P>>,
-    stretches: Stretches,
+    stretches: Stretches<P>,
 }
 
 /// Where the table will lie.
 pub(crate) struct FrameTablePlan<P: Platform> {
     records: TablePlan<Record<P>>,
-    stretches: StretchesTablePlan,
+    stretches: StretchesTablePlan<P>,
 }
 
 impl<P: Platform> FrameTablePlan<P> {
@@ -72,7 +72,7 @@ impl<P: Platform> FrameTable<P> {
     /// Turns the holes of a range into unused frames. No other call adds memory meanwhile.
     pub(crate) fn add_memory(&self, range: &MemoryRange) -> Result<(), Error> {
         range.check()?;
-        let place = self.stretches.locate(range.start, range.frames).ok_or(Error::OutsideSpan)?;
+        let place = self.stretches.cover(range.start, range.frames).ok_or(Error::OutsideSpan)?;
         let frames = || (place.first.0..place.end.0).map(FrameIndex);
         if !frames().all(|frame| self.state(frame).is_hole()) {
             return Err(Error::RangeOverlaps);

@@ -197,6 +197,21 @@ fn a_group_in_use_stays() {
 }
 
 #[test]
+fn memory_comes_where_there_is_room() {
+    let settings = LruSettings::default().groups(3);
+    let config = Config::new(&RANGES, &CPUS).room((FrameCount::new(1024), 1));
+    let lru: Small = Room::new(TestPlatform, &config, &settings, Shelf::default());
+    let far = 1 << 39;
+    refused(&lru, &[ROOT], LruError::ForeignFrame, |lru| lru.add(pfn(far), ROOT, Kind::File));
+    lru.add_memory(range(far, 10)).expect("there is room");
+    lru.add(pfn(far + 9), ROOT, Kind::File).expect("it is memory now");
+    refused(&lru, &[ROOT], Error::RangeOverlaps, |lru| lru.add_memory(range(far + 9, 2)));
+    refused(&lru, &[ROOT], Error::OutsideSpan, |lru| lru.add_memory(range(2 * far, 1)));
+    lru.drain_all();
+    lru.check();
+}
+
+#[test]
 fn a_limit_is_kept() {
     let lru = lru();
     let limit = |frames| Some(FrameCount::new(frames));

@@ -6,6 +6,7 @@ use crate::config::{Config, MemoryRange};
 use crate::error::Error;
 use crate::memmap::index::{FrameRange, ZoneIndex};
 use crate::memmap::region::Table;
+use crate::memmap::stretches::Stretches;
 use crate::platform::{LockClass, Pin, Platform, RawLock};
 use crate::topology::Topology;
 use crate::units::{FrameCount, NodeId, ZoneKind};
@@ -56,20 +57,22 @@ impl<P: Platform> Drop for HotplugGuard<'_, P> {
     }
 }
 
-/// Where a range of new memory lies, given its place in the tables, and in which zone.
+/// Where a range of new memory lies in the tables, and in which zone. Frames that have no records
+/// yet get some, if there is room.
 ///
 /// # Errors
 ///
-/// [`Error::BadRange`], [`Error::OutsideSpan`], [`Error::UnknownNode`], [`Error::UnknownZone`].
-pub fn place_of(
+/// [`Error::BadRange`], [`Error::UnknownNode`], [`Error::UnknownZone`], [`Error::OutsideSpan`].
+pub fn place_of<P: Platform>(
     range: MemoryRange,
     topology: &Topology,
-    locate: impl FnOnce() -> Option<FrameRange>,
+    stretches: &Stretches<P>,
+    _: &HotplugGuard<'_, P>,
 ) -> Result<(FrameRange, ZoneIndex), Error> {
     range.check()?;
-    let place = locate().ok_or(Error::OutsideSpan)?;
     topology.zonelist(range.node, ZoneKind::Movable)?;
     let zone = topology.zone(range.node, range.zone).ok_or(Error::UnknownZone)?;
+    let place = stretches.cover(range.start, range.frames).ok_or(Error::OutsideSpan)?;
     Ok((place, zone))
 }
 

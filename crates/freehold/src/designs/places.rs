@@ -33,7 +33,7 @@ pub struct Obstacle {
 /// What a design tells of its memory, and does with a place.
 pub trait Places<P: Platform> {
     /// Which frames the tables have records for.
-    fn stretches(&self) -> &Stretches;
+    fn stretches(&self) -> &Stretches<P>;
 
     /// Whether a frame of a range is no memory.
     fn has_hole(&self, range: FrameRange) -> bool;

@@ -12,13 +12,16 @@ use crate::loom_runs::explore;
 use crate::loom_threads::race;
 use crate::machine::Machine;
 use freehold::MigrateType::{self, Unmovable};
+use freehold::memmap::region::{Carver, LayoutBuilder};
+use freehold::memmap::stretches::Stretches;
 use freehold::platform::{LockClass, RawLock, SharedCell};
 use freehold::{
-    Census, Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request,
+    Census, Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, Pfn, Request,
 };
 use freehold_linux::ZoneLock;
 use loom::sync::Arc;
 use loom::thread;
+use std::mem::MaybeUninit;
 
 const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 
@@ -409,5 +412,36 @@ fn a_frame_that_is_being_added_cannot_be_freed() {
         assert_eq!(added, Ok(()));
         machine.free(block, Order::new(2)).expect("all of it is still held");
         assert_eq!(check(&machine).free.get(), 6);
+    });
+}
+
+/// A far stretch begins and grows while another CPU looks for it: frames are found at their index,
+/// or not at all.
+#[test]
+fn a_stretch_is_found_while_it_begins_and_grows() {
+    const FAR: Pfn = Pfn::new(1 << 40);
+    let frames = FrameCount::new(1 << 15);
+    let behind = FAR.offset(frames);
+    explore(3, move || {
+        let ranges = [range(0, 1)];
+        let config = Config::new(&ranges, &CPUS).room((frames + frames, 1));
+        let mut layout = LayoutBuilder::new();
+        let plan = Stretches::<LoomPlatform>::plan(&config, &mut layout).expect("it is small");
+        let extent = layout.finish();
+        let bytes = vec![MaybeUninit::uninit(); extent.size_unaligned()];
+        let metadata = Metadata::from_static(Vec::leak(bytes));
+        let mut carver = Carver::new(metadata, &extent).expect("it is large enough");
+        let stretches = Arc::new(Stretches::carve(&plan, &config, &mut carver));
+        let (added, found) = race(
+            &stretches,
+            |stretches| [FAR, behind].map(|first| stretches.cover(first, frames)),
+            move |stretches| [behind, FAR].map(|pfn| stretches.index_of(pfn)),
+        );
+        let [first, second] = added.map(|place| place.expect("there is room").first);
+        assert_eq!(second.0 - first.0, 1 << 15);
+        assert!([None, Some(second)].contains(&found[0]), "{found:?}");
+        assert!([None, Some(first)].contains(&found[1]), "{found:?}");
+        assert!(found[0].is_none() || found[1].is_some(), "{found:?}");
+        assert_eq!(stretches.pfn_of(second), behind);
     });
 }

@@ -1,4 +1,5 @@
-//! Memory that lies far apart: as much metadata as for memory in one piece, and the same results.
+//! Memory that lies far apart: as much metadata as for memory in one piece, and the same results;
+//! memory that is added anywhere.
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::with;
@@ -8,7 +9,7 @@ use crate::ranges::{frames, range};
 use freehold::designs::{Design, Settings};
 use freehold::{
     Config, CpuId, Error, FrameStatus, Immovable, MemoryRange, MigrateType, NodeId, Order,
-    PageAllocator, Pfn, RangeRequest, Request, Watermark,
+    PageAllocator, Pfn, RangeRequest, Request, Watermark, ZoneKind,
 };
 
 test_designs!(TestPlatform: [
@@ -16,6 +17,8 @@ test_designs!(TestPlatform: [
     results_are_the_same_however_far_memory_lies,
     what_lies_between_is_foreign,
     ranges_lie_in_one_stretch,
+    memory_comes_at_any_address_for_which_there_is_room,
+    there_may_be_nothing_but_room,
 ]);
 
 const GIB: u64 = 1 << 18;
@@ -159,4 +162,74 @@ fn ranges_lie_in_one_stretch<D: Design<TestPlatform>>() {
     let block = machine.alloc(largest).expect("the first part is free");
     let end = block.get() + D::ORDER_MAX.frames().get();
     assert!(end <= GIB || (block.get() >= FAR && end <= FAR + 2 * PAGEBLOCK));
+}
+
+/// Allocates and frees all frames of a machine; returns how many it got.
+fn use_up<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
+    let request = Request::default().watermark(Watermark::Ignore);
+    let all: Vec<_> = std::iter::from_fn(|| machine.alloc(request).ok()).collect();
+    all.iter().for_each(|&pfn| machine.free(pfn, Order::ZERO).expect("it is held"));
+    machine.drain_all();
+    machine.validate().expect("the accounting is right");
+    all.len() as u64
+}
+
+fn memory_comes_at_any_address_for_which_there_is_room<D: Design<TestPlatform>>() {
+    /// As much as the last piece grows by at once.
+    const BLOCK: u64 = 1 << 15;
+    let (start, last) = (range(5, 10 * PAGEBLOCK), (1 << 40) - 2 * PAGEBLOCK);
+    let movable = [(NodeId::new(1), ZoneKind::Movable)];
+    let config = Config::new(std::slice::from_ref(&start), &CPUS)
+        .min_free(frames(0))
+        .span((Pfn::new(0), frames(1 << 40)))
+        .spare_zones(&movable)
+        .room((frames(3 * BLOCK), 3));
+    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &Default::default());
+    let mut total = 10 * PAGEBLOCK;
+    let mut add = |range: MemoryRange| {
+        machine.add_memory(range)?;
+        total += range.frames.get();
+        assert_eq!(use_up(&machine), total, "{range:?}");
+        assert_eq!(machine.status(range.start.offset(range.frames)), FrameStatus::Foreign);
+        Ok(())
+    };
+    // One piece, in parts that adjoin; the first one lies in the middle of it.
+    assert_eq!(add(range(FAR + 3, 2 * PAGEBLOCK)), Ok(()));
+    assert_eq!(add(range(FAR + BLOCK - PAGEBLOCK, 2 * PAGEBLOCK)), Ok(()), "the piece grows");
+    assert_eq!(add(range(FAR + 4 * PAGEBLOCK, PAGEBLOCK)), Ok(()));
+    // Another node's, at the end of the span; and one just above what there was at first.
+    let highest = range(last, 2 * PAGEBLOCK).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable);
+    let refused = range(last + PAGEBLOCK, PAGEBLOCK).on_node(NodeId::new(1));
+    assert_eq!(add(refused), Err(Error::UnknownZone));
+    assert_eq!(add(highest), Ok(()));
+    assert_eq!(add(highest), Err(Error::RangeOverlaps));
+    assert_eq!(add(range(5 + 10 * PAGEBLOCK, 1)), Ok(()), "records lie beside the first memory");
+    assert_eq!(add(range(11 * PAGEBLOCK, 21 * PAGEBLOCK)), Err(Error::OutsideSpan), "partly");
+    assert_eq!(add(range(32 * PAGEBLOCK, PAGEBLOCK)), Ok(()));
+    // No room for a fourth piece, nor beyond the span; but where memory was before.
+    assert_eq!(add(range(FAR + 10 * BLOCK, 1)), Err(Error::OutsideSpan));
+    assert_eq!(add(range((1 << 40) - 1, 2)), Err(Error::OutsideSpan));
+    machine.remove_memory(Pfn::new(FAR + 3), frames(PAGEBLOCK), &Immovable).expect("it is free");
+    assert_eq!(machine.status(Pfn::new(FAR + 3)), FrameStatus::Foreign);
+    total -= PAGEBLOCK;
+    assert_eq!(use_up(&machine), total);
+    machine.add_memory(range(FAR + 3, PAGEBLOCK)).expect("it was there before");
+    assert_eq!(use_up(&machine), total + PAGEBLOCK);
+    // Across both parts that the first piece has grown by.
+    let across = RangeRequest::exactly(Pfn::new(FAR + BLOCK - 7), frames(14));
+    assert_eq!(machine.alloc_range(across, &Immovable), Ok(Pfn::new(FAR + BLOCK - 7)));
+    assert_eq!(machine.free_range(Pfn::new(FAR + BLOCK - 7), frames(14)), Ok(()));
+}
+
+fn there_may_be_nothing_but_room<D: Design<TestPlatform>>() {
+    run_on(0);
+    let zone = [(NodeId::new(0), ZoneKind::Normal)];
+    let config = Config::new(&[], &CPUS).min_free(frames(0)).spare_zones(&zone);
+    let config = config.room((frames(4 * PAGEBLOCK), 1));
+    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &Default::default());
+    assert_eq!(machine.alloc(Request::default()), Err(Error::OutOfMemory));
+    assert_eq!(machine.add_memory(range(u64::MAX - 10, 10)), Err(Error::OutsideSpan));
+    machine.add_memory(range(FAR + 77, 4 * PAGEBLOCK)).expect("there is room");
+    assert_eq!(use_up(&machine), 4 * PAGEBLOCK);
+    assert_eq!(machine.add_memory(range(2 * FAR, 1)), Err(Error::OutsideSpan));
 }

@@ -44,7 +44,7 @@ impl<P: Platform> Ranges<P> for Freehold<P> {
 }
 
 impl<P: Platform> Places<P> for Freehold<P> {
-    fn stretches(&self) -> &Stretches {
+    fn stretches(&self) -> &Stretches<P> {
         self.pageblocks().stretches()
     }
 

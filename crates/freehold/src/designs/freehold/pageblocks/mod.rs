@@ -150,7 +150,7 @@ pub(crate) struct Pageblocks<P: Platform> {
     twins: Twins<Record<P>, Maps<P>>,
     /// Empty unless each frame has a bit that says whether it is in use.
     in_use: Table<InUse<P>>,
-    stretches: Stretches,
+    stretches: Stretches<P>,
 }
 
 impl<P: Platform> Maps<P> {
@@ -171,7 +171,7 @@ pub(crate) struct PageblocksPlan<P: Platform> {
     records: TablePlan<Record<P>>,
     maps: TablePlan<Maps<P>>,
     in_use: TablePlan<InUse<P>>,
-    stretches: StretchesTablePlan,
+    stretches: StretchesTablePlan<P>,
 }
 
 impl<P: Platform> Pageblocks<P> {
@@ -257,7 +257,7 @@ impl<P: Platform> Pageblocks<P> {
     }
 
     /// Which frames the tables have records for.
-    pub(crate) fn stretches(&self) -> &Stretches {
+    pub(crate) fn stretches(&self) -> &Stretches<P> {
         &self.stretches
     }
 

@@ -23,16 +23,14 @@ impl<P: Platform> Zones<P> {
         context: Context<'_, P>,
         range: MemoryRange,
     ) -> Result<(), Error> {
-        let (place, zone) = place_of(range, context.topology, || {
-            self.pageblocks.stretches().locate(range.start, range.frames)
-        })?;
+        let hotplug = self.hotplug().begin(context.platform);
+        let (place, zone) =
+            place_of(range, context.topology, self.pageblocks.stretches(), &hotplug)?;
         let span = Span::of_range(place);
         let trees = self.zone(zone);
         if span.pageblocks().any(|(pageblock, _)| trees.bit(pageblock) >= trees.pool().bits()) {
             return Err(Error::OutsideSpan);
         }
-
-        let hotplug = self.hotplug().begin(context.platform);
         self.check_unused(span, zone)?;
         for (pageblock, part) in span.pageblocks() {
             self.add_part(context.cpu_here(), zone, pageblock, part);

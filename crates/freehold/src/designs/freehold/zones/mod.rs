@@ -82,8 +82,9 @@ fn spans<'a>(config: &'a Config<'a>) -> Result<impl Iterator<Item = (u32, usize)
             (pageblock_of(place.first.0.into()), pageblock_of(last) + 1)
         });
         let both = ends.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
-        // Memory may be added anywhere in a span that the configuration names.
-        let (start, end) = both.filter(|_| config.span.is_none()).unwrap_or((0, all));
+        // Memory may be added anywhere if the configuration names a span or has room.
+        let is_fixed = config.span.is_none() && config.room.is_none();
+        let (start, end) = both.filter(|_| is_fixed).unwrap_or((0, all));
         let origin = (before + start) / 64 * 64;
         (origin.wrapping_sub(before) as u32, (before + end - origin) as usize)
     }))
