@@ -11,9 +11,11 @@ use crate::units::{CpuId, FrameCount, Order, Pfn};
 
 mod boot;
 mod build;
+mod firmware;
 mod freeze;
 mod inspect;
 
+pub use firmware::{BootMap, BootReport};
 pub use freeze::Frozen;
 
 /// A page-frame allocator: design `D` on platform `P`.
@@ -341,8 +343,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// both sides of a place where records end (they do at multiples of 1024 frames, and in memory
     /// that was added last they go on), and with `freehold` for memory beyond that which the zone
     /// began with, if there is neither [`Config::span`](crate::Config::span) nor
-    /// [`Config::room`](crate::Config::room); [`Error::RangeOverlaps`], [`Error::SharedPageblock`], [`Error::UnknownNode`],
-    /// [`Error::UnknownZone`]; the call has then changed nothing.
+    /// [`Config::room`](crate::Config::room); [`Error::RangeOverlaps`],
+    /// [`Error::SharedPageblock`], [`Error::UnknownNode`], [`Error::UnknownZone`]; the call has
+    /// then changed nothing.
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
         self.design.add_memory(self.context(), &[range])
     }

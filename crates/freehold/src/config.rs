@@ -86,9 +86,9 @@ pub struct Config<'a> {
     /// zone may come to any other.
     pub span: Option<(Pfn, FrameCount)>,
     /// Room for memory that may be added at any address (of the span, if one is named): so many
-    /// frames, in at most so many pieces that do not adjoin. The metadata then covers the ranges and
-    /// the room, whatever the size of the span. Each piece costs what 1.3 * 2^18 frames cost, and
-    /// keeps its place when its memory is removed.
+    /// frames, in at most so many pieces that do not adjoin. The metadata then covers the ranges
+    /// and the room, whatever the size of the span. Each piece costs what 1.3 * 2^18 frames cost,
+    /// and keeps its place when its memory is removed.
     pub room: Option<(FrameCount, usize)>,
     /// Zones that have no memory yet, but may be given some.
     pub spare_zones: &'a [(NodeId, ZoneKind)],

@@ -52,6 +52,8 @@ pub enum Error {
     /// A configuration names no memory, no CPU, more than 4,096 zones, or more CPUs than
     /// [`CPUS_MAX`](crate::geometry::CPUS_MAX).
     BadTopology,
+    /// The caller's room for ranges of memory is too short for those of the map.
+    TooManyRanges,
     /// A distance table whose length is not the square of the number of nodes.
     BadDistances,
     /// The caller's metadata buffer is smaller than the layout requires:
@@ -97,6 +99,7 @@ impl fmt::Display for Error {
             Error::BadTopology => {
                 "the configuration has no memory, no CPU, or too many CPUs or zones"
             }
+            Error::TooManyRanges => "the map has more ranges of memory than there is room for",
             Error::BadDistances => "the distance table is not nodes x nodes",
             Error::MetadataTooSmall => "the metadata buffer is too small",
             Error::MetadataMisaligned => {

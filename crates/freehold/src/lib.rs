@@ -55,7 +55,7 @@
 #[cfg(test)]
 extern crate self as freehold;
 
-pub use allocator::{Frozen, PageAllocator};
+pub use allocator::{BootMap, BootReport, Frozen, PageAllocator};
 pub use compact::{Compaction, Immovable, Migrate, MigrateError};
 pub use config::{Config, MemoryRange};
 pub use designs::{Design, Setting, SettingError, Settings};

@@ -1,6 +1,8 @@
 //! What a boot loader tells: which memory there is, what lies in it, which CPUs there are.
 
-use freehold::{FrameCount, FrameSize, MemoryRange, Pfn, ZoneKind};
+use core::ops::Range;
+
+use freehold::{BootMap, FrameSize, ZoneKind};
 
 use crate::console::say;
 use crate::list::List;
@@ -16,10 +18,10 @@ pub(crate) const LOW_END: u64 = 4 << 30;
 
 /// What the machine is, in the allocator's terms.
 pub(crate) struct BootInfo {
-    /// Usable memory, of two zones: below and above 4 GiB.
-    pub(crate) memory: List<MemoryRange, 32>,
-    /// What is in use already: frames that something touches. There may be no memory there.
-    pub(crate) reserved: List<(Pfn, FrameCount), 16>,
+    /// Usable bytes, as the boot loader lists them.
+    memory: List<Range<u64>, 32>,
+    /// What is in use already. There may be no memory there.
+    reserved: List<Range<u64>, 16>,
     /// The CPUs by their hardware numbers; the one that boots comes first.
     pub(crate) cpus: List<u32, CPUS_MAX>,
     /// The options of this boot.
@@ -38,10 +40,9 @@ pub(crate) struct Image {
 impl BootInfo {
     /// A machine of which only the kernel's image is known.
     pub(crate) fn new(command_line: &'static str) -> Self {
-        let nothing = MemoryRange::new(Pfn::new(0), FrameCount::ZERO);
         let mut boot = BootInfo {
-            memory: List::new(nothing),
-            reserved: List::new((Pfn::new(0), FrameCount::ZERO)),
+            memory: List::new(0..0),
+            reserved: List::new(0..0),
             cpus: List::new(0),
             command_line,
         };
@@ -52,24 +53,21 @@ impl BootInfo {
 
     /// Adds usable bytes. A map may be long; memory for which there is no room stays unused.
     pub(crate) fn add_memory(&mut self, start: u64, end: u64) {
-        let below = (start, end.min(LOW_END), ZoneKind::Dma32);
-        let above = (start.max(LOW_END), end, ZoneKind::Normal);
-        for (start, end, zone) in [below, above] {
-            if start < end
-                && let Some(range) = MemoryRange::within(start, end, SIZE)
-                && !self.memory.push(range.in_zone(zone))
-            {
-                say!("memory map: too long, {start:#x}..{end:#x} stays unused");
-            }
+        if !self.memory.push(start..end) {
+            say!("memory map: too long, {start:#x}..{end:#x} stays unused");
         }
     }
 
-    /// Notes that something lies in these bytes: all frames that it touches.
+    /// Notes that something lies in these bytes.
     pub(crate) fn reserve(&mut self, start: u64, end: u64) {
-        let first = Pfn::from_address(start, SIZE);
-        let bytes = end - first.address(SIZE).expect("it was an address");
-        let frames = FrameCount::from_bytes(bytes as usize, SIZE);
-        assert!(self.reserved.push((first, frames)), "room for all reservations");
+        assert!(self.reserved.push(start..end), "room for all reservations");
+    }
+
+    /// Memory of two zones: below and above 4 GiB. The boot tables map low memory only.
+    pub(crate) fn map(&self) -> BootMap<'_> {
+        BootMap::new(&self.memory, &self.reserved)
+            .zone_ends(&[(LOW_END, ZoneKind::Dma32)])
+            .metadata_end(LOW_END)
     }
 
     /// Adds a CPU. Those beyond the kernel's limit stay off.

@@ -3,16 +3,16 @@
 use core::ops::Deref;
 
 /// At most `ENTRIES_MAX` entries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct List<T, const ENTRIES_MAX: usize> {
     entries: [T; ENTRIES_MAX],
     len: usize,
 }
 
-impl<T: Copy, const ENTRIES_MAX: usize> List<T, ENTRIES_MAX> {
+impl<T: Clone, const ENTRIES_MAX: usize> List<T, ENTRIES_MAX> {
     /// An empty list. `filler` is never seen.
-    pub(crate) const fn new(filler: T) -> Self {
-        List { entries: [filler; ENTRIES_MAX], len: 0 }
+    pub(crate) fn new(filler: T) -> Self {
+        List { entries: core::array::from_fn(|_| filler.clone()), len: 0 }
     }
 
     /// Appends an entry; returns whether there was room.

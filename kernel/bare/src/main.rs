@@ -10,8 +10,8 @@
 
 use core::panic::PanicInfo;
 
-use freehold::PageAllocator;
 use freehold::designs::{Design, Freehold};
+use freehold::{FrameCount, MemoryRange, PageAllocator, Pfn};
 use freehold_linux::ZoneLock;
 
 use boot::BootInfo;
@@ -53,12 +53,13 @@ fn start(boot: BootInfo) -> ! {
 /// Everything that depends on the allocator's design, which a kernel chooses once.
 fn run<D: Design<Platform> + Sync>(boot: &BootInfo, options: &Options) {
     say!("freehold-bare: design {}, CPUs: {}", D::NAME, boot.cpus.len());
-    for range in boot.memory.iter() {
+    let mut ranges = [MemoryRange::new(Pfn::new(0), FrameCount::ZERO); 32];
+    let (frames, memory): (PageAllocator<Platform, D>, _) =
+        frames::build(boot, &mut ranges).unwrap_or_else(|error| panic!("no allocator: {error}"));
+    for range in memory {
         say!("memory: {} from frame {:#x} on, {}", range.frames, range.start, range.zone.name());
     }
-    let frames: PageAllocator<Platform, D> =
-        frames::build(boot).unwrap_or_else(|error| panic!("no allocator: {error}"));
-    let tables = paging::kernel_tables(&frames, boot).expect("memory for page tables");
+    let tables = paging::kernel_tables(&frames, memory).expect("memory for page tables");
     // SAFETY: they map the image and all memory as the boot tables do.
     unsafe { tables.activate() };
     say!("page tables: {} frames at {:#x}", tables.frames(), tables.root());

@@ -3,10 +3,10 @@
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use freehold::designs::Design;
-use freehold::{Error, MigrateType, PageAllocator, Pfn, Request, ZoneKind};
+use freehold::{Error, MemoryRange, MigrateType, PageAllocator, Pfn, Request, ZoneKind};
 
 use crate::arch::{self, entry};
-use crate::boot::{BootInfo, Image, SIZE};
+use crate::boot::{Image, SIZE};
 use crate::direct_map;
 use crate::platform::Platform;
 
@@ -62,7 +62,7 @@ pub(crate) fn image() -> Image {
 /// it needs; and the direct map of all memory and of devices.
 pub(crate) fn kernel_tables<'a, D: Design<Platform>>(
     allocator: &'a PageAllocator<Platform, D>,
-    boot: &BootInfo,
+    memory: &[MemoryRange],
 ) -> Result<Tables<'a, D>, Error> {
     let mut tables = Tables::new(allocator)?;
     let image = image();
@@ -73,7 +73,7 @@ pub(crate) fn kernel_tables<'a, D: Design<Platform>>(
     ] {
         tables.map(start, start, end - start, access)?;
     }
-    for range in boot.memory.iter() {
+    for range in memory {
         let start = range.start.address(SIZE).expect("memory has an address");
         let bytes = SIZE.bytes_of(range.frames) as u64;
         tables.map(direct_map::BASE + start, start, bytes, Access::Data)?;

@@ -48,10 +48,19 @@ impl MetadataLayout {
         reserved: &[(Pfn, FrameCount)],
         frame_size: FrameSize,
     ) -> Result<MemoryRange, Error> {
+        self.highest_place(ranges.iter().copied(), || reserved.iter().copied(), frame_size)
+    }
+
+    pub(super) fn highest_place<R: Iterator<Item = (Pfn, FrameCount)>>(
+        &self,
+        ranges: impl Iterator<Item = MemoryRange>,
+        reserved: impl Fn() -> R,
+        frame_size: FrameSize,
+    ) -> Result<MemoryRange, Error> {
         let frames = FrameCount::from_bytes(self.size(), frame_size);
-        let places = ranges.iter().filter_map(|range| {
-            let start = highest_place(range, frames, reserved)?;
-            Some(MemoryRange { start, frames, ..*range })
+        let places = ranges.filter_map(|range| {
+            let start = highest_place(&range, frames, &reserved)?;
+            Some(MemoryRange { start, frames, ..range })
         });
         let best = places.max_by_key(|place| (place.zone == ZoneKind::Normal, place.start));
         best.ok_or(Error::OutOfMemory)
@@ -59,10 +68,10 @@ impl MetadataLayout {
 }
 
 /// The highest place for so many frames in a range, with nothing reserved in it.
-fn highest_place(
+fn highest_place<R: Iterator<Item = (Pfn, FrameCount)>>(
     range: &MemoryRange,
     frames: FrameCount,
-    reserved: &[(Pfn, FrameCount)],
+    reserved: impl Fn() -> R,
 ) -> Option<Pfn> {
     let mut end = range.end();
     loop {
@@ -72,7 +81,7 @@ fn highest_place(
         }
         let is_in_the_way =
             |&(first, count): &(Pfn, FrameCount)| first < end && first.offset(count) > start;
-        match reserved.iter().copied().filter(is_in_the_way).map(|(first, _)| first).min() {
+        match reserved().filter(is_in_the_way).map(|(first, _)| first).min() {
             Some(first) => end = first,
             None => return Some(start),
         }

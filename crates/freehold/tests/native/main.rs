@@ -25,6 +25,7 @@ mod scattered;
 mod seen_mutex;
 
 mod bad_input;
+mod boot;
 mod bulk;
 mod by_type;
 mod compact;
