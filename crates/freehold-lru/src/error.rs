@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::id::GroupId;
+
 /// Why a call of an [`Lru`](crate::Lru) was refused. A call that returns an error has changed
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +27,8 @@ pub enum LruError {
     UnknownGroup,
     /// The group has readers, has child groups, or is the root.
     GroupInUse,
-    /// The group, or one above it, has reached its limit.
-    GroupLimit,
+    /// This group has reached its limit: the one that was asked for, or one above it.
+    GroupLimit(GroupId),
     /// The group has more frames locked in memory than the limit allows.
     LimitBelowPinned,
     /// The number of groups has reached the configured maximum.
@@ -45,6 +47,9 @@ pub enum LruError {
 impl fmt::Display for LruError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            LruError::GroupLimit(group) => {
+                return write!(f, "{group} has all the frames that it may have");
+            }
             LruError::AlreadyAdded => "the frame was added to the LRU already",
             LruError::NotAdded => "the frame is not in the LRU, or its last reference is gone",
             LruError::FrameBusy => "the frame is isolated, or on its way to a list",
@@ -54,7 +59,6 @@ impl fmt::Display for LruError {
             LruError::Misaligned => "the frame number is not a multiple of the block size",
             LruError::UnknownGroup => "there is no such group",
             LruError::GroupInUse => "the group has readers or groups below it, or is the root",
-            LruError::GroupLimit => "the group has all the frames that it may have",
             LruError::LimitBelowPinned => "more frames than that are locked in memory",
             LruError::TooManyGroups => "there are as many groups as the settings allow",
             LruError::TooManyReclaims => "too many reclaims that began on the CPU are under way",

@@ -40,6 +40,15 @@ impl fmt::Debug for GroupId {
     }
 }
 
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            GroupId::ROOT => f.write_str("the root group"),
+            _ => write!(f, "group {}.{}", self.slot(), self.generation()),
+        }
+    }
+}
+
 /// The most slots: numbers below [`NO_SLOT`].
 pub(crate) const SLOTS_MAX: usize = NO_SLOT as usize;
 

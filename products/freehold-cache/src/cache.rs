@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -38,14 +39,18 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// [`CacheError::Io`], or [`CacheError::AlreadyOpen`] if the file is open in this cache.
+    /// [`CacheError::Open`], also for what is neither a regular file nor a block device; or
+    /// [`CacheError::AlreadyOpen`] if the file is open in this cache.
     pub fn open(&self, tenant: &Tenant, path: impl AsRef<Path>) -> Result<CachedFile, CacheError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         if self.shared.direct {
             options.custom_flags(rustix::fs::OFlags::DIRECT.bits() as i32);
         }
-        self.open_file(tenant, options.open(path)?)
+        let path = path.as_ref();
+        let opened = options.open(path).and_then(|file| Ok((identity_of(&file)?, file)));
+        let (identity, file) = opened.map_err(|error| CacheError::Open(path.into(), error))?;
+        self.open_as(tenant, self.shared.storage_of(file), Some(identity))
     }
 
     /// As [`Cache::open`], for a file that is open: read-only, perhaps, in which case it is the
@@ -53,10 +58,9 @@ impl Cache {
     ///
     /// # Errors
     ///
-    /// As [`Cache::open`].
+    /// As [`Cache::open`], but [`CacheError::Io`] for a file that is none.
     pub fn open_file(&self, tenant: &Tenant, file: File) -> Result<CachedFile, CacheError> {
-        let metadata = file.metadata()?;
-        let identity = Some((metadata.dev(), metadata.ino()));
+        let identity = Some(identity_of(&file)?);
         let storage = self.shared.storage_of(file);
         self.open_as(tenant, storage, identity)
     }
@@ -138,6 +142,21 @@ impl fmt::Debug for Cache {
     }
 }
 
+/// What tells a file from others: its device and its number there.
+///
+/// # Errors
+///
+/// Those of `fstat`, and [`io::ErrorKind::InvalidInput`] for a pipe, a terminal and the like.
+fn identity_of(file: &File) -> io::Result<(u64, u64)> {
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_block_device() {
+        return Ok((metadata.dev(), metadata.ino()));
+    }
+    let problem = "neither a regular file nor a block device, which alone have blocks";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,5 +179,19 @@ mod tests {
         // Or else a write-back of the one would take the blocks of the other for its own.
         let numbers: Vec<_> = cache.shared.open_files().iter().map(|file| file.number).collect();
         assert_eq!((known[0].number, numbers), (0, vec![0, 1]));
+    }
+    #[test]
+    fn what_has_no_blocks_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::builder().memory_bytes(16 << 12).build().unwrap();
+        let tenant = cache.tenant("a", Limits::new()).unwrap();
+        let missing = folder.path().join("missing/file");
+        for path in [folder.path(), Path::new("/dev/null"), &missing] {
+            let error = cache.open(&tenant, path).map(drop).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{}: ", path.display())), "{error}");
+        }
+        let null = File::open("/dev/null").unwrap();
+        let error = cache.open_file(&tenant, null).map(drop).unwrap_err().to_string();
+        assert!(error.contains("neither a regular file nor a block device"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! Errors.
 
+use std::path::PathBuf;
 use std::{fmt, io};
 
 use freehold_host::HostError;
@@ -10,11 +11,13 @@ use freehold_host::HostError;
 pub enum CacheError {
     /// The error of the storage.
     Io(io::Error),
+    /// The file of this path could not be opened, or is none whose blocks can be cached.
+    Open(PathBuf, io::Error),
     /// Guards are held on all blocks that could make room, and none of them was released while the
     /// call waited; or what could make room cannot be written back.
     NoRoom,
-    /// The same within the tenant, which is at its limit.
-    TenantFull,
+    /// The same within the tenant of this name, which is at its limit.
+    TenantFull(String),
     /// A setting that is out of range: which, and why.
     BadSetting(&'static str, String),
     /// There is a tenant of this name.
@@ -32,7 +35,10 @@ impl fmt::Display for CacheError {
         match self {
             CacheError::Io(error) => write!(f, "storage: {error}"),
             CacheError::NoRoom => f.write_str("all blocks of the cache are in use"),
-            CacheError::TenantFull => f.write_str("all blocks that the tenant may have are in use"),
+            CacheError::TenantFull(name) => {
+                write!(f, "all blocks that the tenant {name:?} may have are in use")
+            }
+            CacheError::Open(path, error) => write!(f, "{}: {error}", path.display()),
             CacheError::BadSetting(setting, reason) => write!(f, "{setting}: {reason}"),
             CacheError::TenantExists(name) => write!(f, "there is a tenant {name:?}"),
             CacheError::TooManyTenants => f.write_str("as many tenants as the settings allow"),
@@ -45,7 +51,7 @@ impl fmt::Display for CacheError {
 impl std::error::Error for CacheError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            CacheError::Io(error) => Some(error),
+            CacheError::Io(error) | CacheError::Open(_, error) => Some(error),
             CacheError::Host(error) => Some(error),
             _ => None,
         }

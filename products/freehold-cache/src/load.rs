@@ -274,8 +274,10 @@ impl Shared {
             match self.lru.add_reclaiming(index.frame(), file.tenant.group, Kind::File) {
                 Ok(()) => return Ok(()),
                 // Guards keep all blocks of the tenant, or many threads reclaim at once.
-                Err(LruError::GroupLimit | LruError::TooManyReclaims) if patience.wait() => {}
-                Err(LruError::GroupLimit) => return Err(CacheError::TenantFull),
+                Err(LruError::GroupLimit(_) | LruError::TooManyReclaims) if patience.wait() => {}
+                Err(LruError::GroupLimit(_)) => {
+                    return Err(CacheError::TenantFull(file.tenant.name.clone()));
+                }
                 Err(_) => return Err(CacheError::NoRoom),
             }
         }

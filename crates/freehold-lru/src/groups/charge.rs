@@ -75,7 +75,8 @@ impl<P: Platform> Groups<P> {
             LruError::UnknownGroup
         // Relaxed: as in `limit`.
         } else if charged > record.limit.load(Relaxed) {
-            LruError::GroupLimit
+            // Relaxed: constant while the group has frames.
+            LruError::GroupLimit(GroupId::new(slot, record.generation.load(Relaxed)))
         } else {
             return Ok(());
         };

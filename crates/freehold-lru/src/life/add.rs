@@ -43,7 +43,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         kind: Kind,
     ) -> Result<(), LruError> {
         let added = match self.try_add(pfn, order, group, kind) {
-            Err(Refused { error: LruError::GroupLimit, slot }) => {
+            Err(Refused { error: LruError::GroupLimit(_), slot }) => {
                 // What other CPUs have charged ahead is not used yet.
                 self.drain_stocks(slot);
                 self.try_add(pfn, order, group, kind)

@@ -65,7 +65,7 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         let lru = self.lru;
         let frames = lru.frames.state(self.frame).frames();
         let charged = match lru.charge(group, frames) {
-            Err(Refused { error: LruError::GroupLimit, slot }) => {
+            Err(Refused { error: LruError::GroupLimit(_), slot }) => {
                 // What other CPUs have charged ahead is not used yet.
                 lru.drain_stocks(slot);
                 lru.charge(group, frames)

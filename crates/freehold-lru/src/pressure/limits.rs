@@ -47,7 +47,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             match self.try_add(pfn, order, group, kind) {
                 // What other CPUs have charged ahead is not used yet. A group at its limit has none
                 // of it, so that a look is all that this costs.
-                Err(Refused { error: LruError::GroupLimit, slot })
+                Err(Refused { error: LruError::GroupLimit(_), slot })
                     if self.groups.has_stocks(slot) =>
                 {
                     self.drain_stocks(slot);
@@ -55,7 +55,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                         break;
                     }
                 }
-                Err(Refused { error: LruError::GroupLimit, slot }) if can_fit() => {
+                Err(Refused { error: LruError::GroupLimit(_), slot }) if can_fit() => {
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);

@@ -225,7 +225,7 @@ impl<P: Platform> Actor<'_, P> {
         let kind = if block.is_multiple_of(3) { Kind::Anon } else { Kind::File };
         match cache.add_block_reclaiming(frame, order, self.group(), kind) {
             Ok(()) => _ = blocks.done.large.fetch_add((order > Order::ZERO).into(), SeqCst),
-            Err(LruError::GroupLimit | LruError::UnknownGroup) => {
+            Err(LruError::GroupLimit(_) | LruError::UnknownGroup) => {
                 blocks.stamp(frame).store(0, SeqCst);
                 blocks.frames.free(frame, order).expect("it is ours");
                 return None;
@@ -275,7 +275,7 @@ impl<P: Platform> Actor<'_, P> {
         let frame = self.frame();
         let Ok(mut isolated) = self.cache.isolate(frame) else { return };
         let moved = isolated.move_to(self.group());
-        assert!(matches!(moved, Ok(()) | Err(LruError::GroupLimit | LruError::UnknownGroup)));
+        assert!(matches!(moved, Ok(()) | Err(LruError::GroupLimit(_) | LruError::UnknownGroup)));
         self.cache.owner().done.moved.fetch_add(u64::from(moved.is_ok()), SeqCst);
         assert_ne!(self.cache.owner().stamp(isolated.pfn()).load(SeqCst), 0, "it is isolated");
     }

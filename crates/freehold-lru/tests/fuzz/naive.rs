@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use freehold::Order;
-use freehold_lru::{Kind, List, LruError};
+use freehold_lru::{GroupId, Kind, List, LruError};
 
 /// A frame in use, or a block by its first frame.
 #[derive(Clone, Debug)]
@@ -60,6 +60,7 @@ impl Frame {
 /// A group. Removed ones stay, since their frames count in them until they are released.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
+    pub(crate) id: GroupId,
     pub(crate) parent: usize,
     pub(crate) live: bool,
     pub(crate) readers: u32,
@@ -75,7 +76,7 @@ pub(crate) struct Naive {
 
 impl Naive {
     pub(crate) fn new(memory: u64, slots: usize) -> Self {
-        let root = Group { parent: 0, live: true, readers: 0, limit: None };
+        let root = Group { id: GroupId::ROOT, parent: 0, live: true, readers: 0, limit: None };
         Naive { frames: BTreeMap::new(), groups: vec![root], memory, slots }
     }
 
@@ -116,7 +117,10 @@ impl Naive {
             let limit = self.groups[above].limit;
             limit.is_some_and(|limit| self.charged(above) + frames > limit)
         };
-        if self.chain(group).any(|group| full(&group)) { Err(LruError::GroupLimit) } else { Ok(()) }
+        match self.chain(group).find(full) {
+            Some(full) => Err(LruError::GroupLimit(self.groups[full].id)),
+            None => Ok(()),
+        }
     }
 
     fn used(&mut self, pfn: u64) -> Result<&mut Frame, LruError> {
@@ -262,8 +266,8 @@ impl Naive {
         (0..self.groups.len()).filter(taken).count() < self.slots
     }
 
-    pub(crate) fn create(&mut self, parent: usize, limit: Option<u64>) {
-        self.groups.push(Group { parent, live: true, readers: 0, limit });
+    pub(crate) fn create(&mut self, id: GroupId, parent: usize, limit: Option<u64>) {
+        self.groups.push(Group { id, parent, live: true, readers: 0, limit });
     }
 
     pub(crate) fn remove(&mut self, group: usize) -> Result<(), LruError> {

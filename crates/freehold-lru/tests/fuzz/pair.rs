@@ -131,7 +131,7 @@ impl Pair<'_> {
                     (Ok(()), Ok(made)) => {
                         assert!(!self.naive.is_full(), "{made:?} has no slot");
                         assert!(!self.groups.contains(&made), "{made:?} was there before");
-                        self.naive.create(parent, limit);
+                        self.naive.create(made, parent, limit);
                         self.groups.push(made);
                     }
                     (Ok(()), Err(error)) => {
@@ -273,7 +273,7 @@ pub(crate) fn run(lock: LruLock, batch: u32, calls: &[Call]) {
     let gone = room.create_group(GroupId::ROOT, None).expect("a slot is free");
     room.remove_group(gone).expect("it is empty");
     pair.groups.push(gone);
-    pair.naive.create(0, None);
+    pair.naive.create(gone, 0, None);
     pair.naive.remove(1).expect("it is empty");
     for (number, &call) in calls.iter().enumerate() {
         run_on(number as u32 % 2);

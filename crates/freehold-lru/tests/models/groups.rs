@@ -105,7 +105,7 @@ fn two_adds_meet(lru: &Arc<Sound>, limited: GroupId, [first, second]: [GroupId; 
         |lru| lru.add(FRAME, first, Kind::File),
         move |lru| lru.add(OTHER, second, Kind::File),
     );
-    let refused = Err(LruError::GroupLimit);
+    let refused = Err(LruError::GroupLimit(limited));
     assert!([(Ok(()), refused), (refused, Ok(()))].contains(&(mine, theirs)), "{mine:?}");
     assert_eq!((lru.check().used.get(), charged(lru, limited)), (1, 1));
     mine.is_ok()
@@ -146,7 +146,7 @@ fn a_limit_is_set_while_a_cpu_charges_ahead() {
         );
         assert_eq!((set, added), (Ok(()), Ok(())));
         run_on(1);
-        assert_eq!(lru.add(OTHER, group, Kind::File), Err(LruError::GroupLimit));
+        assert_eq!(lru.add(OTHER, group, Kind::File), Err(LruError::GroupLimit(group)));
         assert_eq!((lru.check().used.get(), charged(&lru, group)), (1, 1));
     });
 }

@@ -222,8 +222,8 @@ fn a_limit_is_kept() {
         lru.add(pfn(frame), group, Kind::Anon).expect("there is room");
         lru.pin(pfn(frame)).expect("it is in use");
     }
-    refused(&lru, &groups, LruError::GroupLimit, |lru| lru.add(pfn(3), group, Kind::Anon));
-    refused(&lru, &groups, LruError::GroupLimit, |lru| {
+    refused(&lru, &groups, LruError::GroupLimit(above), |lru| lru.add(pfn(3), group, Kind::Anon));
+    refused(&lru, &groups, LruError::GroupLimit(above), |lru| {
         lru.add_reclaiming(pfn(3), group, Kind::Anon)
     });
     refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_max(above, limit(2)));

@@ -142,11 +142,11 @@ fn a_limit_holds_for_blocks_and_a_block_beyond_it_evicts_nothing() {
     let parent = lru.create_group(ROOT, Some(count(300))).unwrap();
     let group = lru.create_group(parent, Some(count(200))).unwrap();
     (0..200).for_each(|at| add(&lru, at, 0, group).unwrap());
-    assert_eq!(add(&lru, 256, 1, group), Err(LruError::GroupLimit));
+    assert_eq!(add(&lru, 256, 1, group), Err(LruError::GroupLimit(group)));
     let add_reclaiming =
         |at, order| lru.add_block_reclaiming(pfn(at), Order::new(order), group, Kind::File);
     // A block of 256 fits below the limit of the parent, but not of the group.
-    assert_eq!(add_reclaiming(256, 8), Err(LruError::GroupLimit));
+    assert_eq!(add_reclaiming(256, 8), Err(LruError::GroupLimit(group)));
     assert_eq!(lru.owner().contents().asked, [], "nothing was evicted for it");
     lru.owner().contents().orders.insert(pfn(256), Order::new(6));
     assert_eq!(add_reclaiming(256, 6), Ok(()));
@@ -157,7 +157,7 @@ fn a_limit_holds_for_blocks_and_a_block_beyond_it_evicts_nothing() {
     // Under a large limit, below a small one: as hopeless.
     lru.set_max(group, None).unwrap();
     lru.owner().contents().asked.clear();
-    assert_eq!(add_reclaiming(512, 9), Err(LruError::GroupLimit));
+    assert_eq!(add_reclaiming(512, 9), Err(LruError::GroupLimit(parent)));
     assert_eq!(lru.owner().contents().asked, []);
 }
 
@@ -310,7 +310,7 @@ fn a_block_changes_groups_with_its_charge() {
     lru.drain_all();
     let mut isolated = lru.isolate(pfn(0)).unwrap();
     assert_eq!(isolated.order(), Order::new(6));
-    assert_eq!(isolated.move_to(to), Err(LruError::GroupLimit), "64 beside 8 of 70");
+    assert_eq!(isolated.move_to(to), Err(LruError::GroupLimit(to)), "64 beside 8 of 70");
     lru.put(pfn(64)).unwrap();
     assert_eq!(isolated.move_to(to), Ok(()));
     drop(isolated);

@@ -91,8 +91,8 @@ fn a_group_may_have_all_of_its_limit() {
     assert!((8..=2 * 4000 / 32 * 3).contains(&ahead), "{ahead} are charged ahead");
     // What CPUs have charged ahead for its neighbour is no refusal to a group.
     (8..4000).for_each(|_| add(one, 0).unwrap());
-    assert_eq!(add(one, 1), Err(LruError::GroupLimit));
-    assert_eq!(add(two, 1), Err(LruError::GroupLimit));
+    assert_eq!(add(one, 1), Err(LruError::GroupLimit(parent)));
+    assert_eq!(add(two, 1), Err(LruError::GroupLimit(parent)));
     assert_eq!(lru.group_stats(parent).unwrap().charged, count(4000));
     assert_eq!(lru.check().stocked, FrameCount::ZERO, "at a limit, none charges ahead");
     // Nor is what comes back kept by the CPU that it comes back to.

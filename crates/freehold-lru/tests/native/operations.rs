@@ -242,7 +242,7 @@ fn a_frame_moves_between_groups() {
         assert_eq!((listed(&lru, from), listed(&lru, to)), ([1, 0, 0, 0, 0], [0, 0, 0, 0, 1]));
         assert_eq!(lru.group_stats(to).unwrap().pinned.get(), 1);
         let moved = lru.isolate(pfn(1)).unwrap().move_to(to);
-        assert_eq!((moved, charged(&lru, from)), (Err(LruError::GroupLimit), 1));
+        assert_eq!((moved, charged(&lru, from)), (Err(LruError::GroupLimit(to)), 1));
         lru.check();
     }
 }
@@ -307,9 +307,9 @@ fn a_limit_holds_for_the_group_and_those_below() {
     let parent = lru.create_group(ROOT, Some(count(10))).unwrap();
     let [one, two] = [(); 2].map(|()| lru.create_group(parent, Some(count(8))).unwrap());
     fill(&lru, 0..8, one, Kind::File);
-    assert_eq!(lru.add(pfn(8), one, Kind::File), Err(LruError::GroupLimit));
+    assert_eq!(lru.add(pfn(8), one, Kind::File), Err(LruError::GroupLimit(one)));
     fill(&lru, 10..12, two, Kind::File);
-    assert_eq!(lru.add(pfn(12), two, Kind::File), Err(LruError::GroupLimit));
+    assert_eq!(lru.add(pfn(12), two, Kind::File), Err(LruError::GroupLimit(parent)));
     lru.check();
     assert_eq!(charged(&lru, two), 2);
     // Reclaim makes room in the group whose limit was hit, and in no other.
@@ -335,7 +335,10 @@ fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
         lru.set_max(lowered, Some(count(frame + 1))).unwrap();
         for cpu in 0..2 {
             run_on(cpu);
-            assert_eq!(lru.add(pfn(frame + 2), child, Kind::File), Err(LruError::GroupLimit));
+            assert_eq!(
+                lru.add(pfn(frame + 2), child, Kind::File),
+                Err(LruError::GroupLimit(lowered))
+            );
         }
         lru.set_max(lowered, None).unwrap();
     }

@@ -261,7 +261,7 @@ fn an_owner_that_keeps_all_is_asked_once_for_each_frame_and_then_for_few() {
         }
         let full = asked(&lru, || {
             let added = lru.add_reclaiming(pfn(FRAMES), group, Kind::File);
-            assert_eq!(added, Err(LruError::GroupLimit));
+            assert_eq!(added, Err(LruError::GroupLimit(group)));
         });
         assert!(full <= 1024, "{policy:?}: {full}");
         // One more frame at the front: as before.

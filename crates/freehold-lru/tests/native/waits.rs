@@ -205,7 +205,7 @@ fn an_owner_that_does_not_wait_fails_the_call() {
         // The gate stays closed: what the owner waits for may never come.
         *cache.owner().gate.lock().unwrap() = Gate::Closed;
         let frame = frames.alloc(Request::default()).unwrap();
-        assert_eq!(enter(cache, frame, group), Err(LruError::GroupLimit));
+        assert_eq!(enter(cache, frame, group), Err(LruError::GroupLimit(group)));
         assert_eq!(cache.owner().waited.load(SeqCst), 4);
         frames.free(frame, Order::ZERO).unwrap();
     });

@@ -149,7 +149,7 @@ impl Library {
                 lru.owner().with_index(|index| index.insert(frame));
             }
             Err(
-                LruError::GroupLimit
+                LruError::GroupLimit(_)
                 | LruError::UnknownGroup
                 | LruError::AlreadyAdded
                 | LruError::ForeignFrame,
@@ -187,7 +187,7 @@ impl Library {
             Ok(mut isolated) => {
                 assert!(self.lru.owner().has(FRAME), "released while it is isolated");
                 let moved = to.map_or(Ok(()), |group| isolated.move_to(group));
-                assert!(matches!(moved, Ok(()) | Err(LruError::GroupLimit)), "{moved:?}");
+                assert!(matches!(moved, Ok(()) | Err(LruError::GroupLimit(_))), "{moved:?}");
             }
             Err(LruError::FrameBusy | LruError::NotAdded) => {}
             Err(error) => panic!("{error}"),

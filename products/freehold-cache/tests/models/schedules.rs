@@ -46,7 +46,7 @@ impl Done {
     fn note(&self, result: Result<(), CacheError>) {
         match result {
             Ok(()) => {}
-            Err(CacheError::NoRoom | CacheError::TenantFull) => {
+            Err(CacheError::NoRoom | CacheError::TenantFull(_)) => {
                 self.refused.fetch_add(1, SeqCst);
             }
             Err(CacheError::Io(_)) => _ = self.failed.fetch_add(1, SeqCst),

@@ -160,7 +160,7 @@ impl Actor {
         };
         match added {
             Ok(()) => world.tally.borrow_mut().large += u64::from(order > Order::ZERO),
-            Err(LruError::GroupLimit | LruError::UnknownGroup | LruError::ForeignFrame) => {
+            Err(LruError::GroupLimit(_) | LruError::UnknownGroup | LruError::ForeignFrame) => {
                 shelf.unstamp(frame);
                 world.frames.free(frame, order).expect("it was just allocated");
                 return None;
@@ -230,7 +230,7 @@ impl Actor {
         assert!(there.is_some(), "{frame} is isolated, but not in use");
         match isolated.move_to(self.group()) {
             Ok(()) => world.tally.borrow_mut().regrouped += 1,
-            Err(LruError::GroupLimit | LruError::UnknownGroup) => {}
+            Err(LruError::GroupLimit(_) | LruError::UnknownGroup) => {}
             Err(error) => panic!("moving {frame}: {error}"),
         }
         assert_eq!(world.cache.owner().block_in(frame), there, "{frame} changed while isolated");

@@ -214,7 +214,7 @@ impl PageCache {
         }
         task.fill(frame, |content| disk.read(read.block, content))?;
         while let Err(error) = task.lru().add_reclaiming(frame, read.group, Kind::File) {
-            let waits = matches!(error, LruError::GroupLimit | LruError::TooManyReclaims);
+            let waits = matches!(error, LruError::GroupLimit(_) | LruError::TooManyReclaims);
             ensure!(waits, error);
             // Other readers are in all frames that the group may have, or are reclaiming.
             give_way(task);
