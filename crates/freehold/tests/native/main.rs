@@ -36,7 +36,6 @@ mod freehold_design;
 mod freehold_paths;
 mod geometry;
 mod lease;
-mod numa;
 mod panics;
 mod pressure;
 mod range;

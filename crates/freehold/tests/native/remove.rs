@@ -2,7 +2,7 @@
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Owner, Picky, check_books, settle};
+use crate::owner::{Owner, Picky, check_books};
 use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, range, with};
 use freehold::designs::Design;
@@ -12,7 +12,6 @@ use freehold::{
 };
 
 test_designs!(TestPlatform: [
-    removed_memory_is_foreign_until_it_is_added_again,
     content_moves_out_of_memory_that_is_removed,
     a_refused_removal_leaves_all_frames_in_use,
     whole_pageblocks_may_go_to_another_zone,
@@ -25,46 +24,6 @@ const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 fn managed<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
     machine.zones().map(|zone| zone.managed.get()).sum()
-}
-
-fn removed_memory_is_foreign_until_it_is_added_again<D: Design<TestPlatform>>() {
-    const FRAMES: u64 = 8 * PAGEBLOCK;
-    for (first, count) in [
-        (0, PAGEBLOCK),
-        (2 * PAGEBLOCK, 3 * PAGEBLOCK),
-        (PAGEBLOCK + 5, 1),
-        (PAGEBLOCK - 7, 100),
-        (PAGEBLOCK + 3, 2 * PAGEBLOCK),
-        (0, FRAMES),
-    ] {
-        let machine = with::<D>(&[range(0, FRAMES)], 0);
-        let (pfn, gone) = (Pfn::new(first), frames(count));
-        machine.remove_memory(pfn, gone, &Immovable).unwrap();
-        assert_eq!(managed(&machine), FRAMES - count);
-        check_books(&*machine, 0);
-        let foreign =
-            (0..FRAMES).filter(|&at| machine.status(Pfn::new(at)) == FrameStatus::Foreign);
-        assert_eq!(foreign.collect::<Vec<_>>(), (first..first + count).collect::<Vec<_>>());
-        assert_eq!(machine.free(pfn, Order::ZERO), Err(Error::ForeignFrame));
-        assert_eq!(machine.free_range(pfn, gone), Err(Error::ForeignFrame));
-        let again = machine.remove_memory(pfn, gone, &Immovable);
-        assert_eq!(again, Err(Error::ForeignFrame), "{first}, {count}");
-        // All of the rest can be allocated, and nothing else.
-        let mut all: Vec<_> =
-            std::iter::from_fn(|| machine.alloc(Request::default()).ok()).collect();
-        assert_eq!(all.len() as u64, FRAMES - count);
-        assert!(all.iter().all(|at| !(first..first + count).contains(&at.get())));
-        machine.add_memory(range(first, count)).unwrap();
-        assert_eq!(machine.add_memory(range(first, count)), Err(Error::RangeOverlaps));
-        all.extend(std::iter::from_fn(|| machine.alloc(Request::default()).ok()));
-        assert_eq!(all.len() as u64, FRAMES);
-        check_books(&*machine, FRAMES);
-        machine.free_bulk(&all, Order::ZERO).unwrap();
-        settle(&*machine);
-        check_books(&*machine, 0);
-        let zone = machine.zones().next().unwrap();
-        assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
-    }
 }
 
 fn content_moves_out_of_memory_that_is_removed<D: Design<TestPlatform>>() {
