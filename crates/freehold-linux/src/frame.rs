@@ -290,15 +290,4 @@ mod tests {
         assert_eq!((FrameState::TAIL.tag(), FrameState::TAIL.order()), (Tag::Tail, None));
         assert_eq!((FrameState::HOLE.tag(), FrameState::HOLE.order()), (Tag::Hole, None));
     }
-
-    #[test]
-    fn buddies_and_heads() {
-        let frame = FrameIndex(0b1011_0000);
-        assert_eq!(frame.buddy(Order::new(4)), FrameIndex(0b1010_0000));
-        assert_eq!(frame.head(Order::new(6)), FrameIndex(0b1000_0000));
-        assert_eq!(frame.after(Order::new(4)), FrameIndex(0b1100_0000));
-        let largest = |first, end| FrameIndex(first).largest_before(FrameIndex(end)).get();
-        assert_eq!([largest(0, 5000), largest(1024, 1536), largest(1026, 5000)], [10, 9, 1]);
-        assert_eq!([largest(0, 7), largest(7, 8)], [2, 0]);
-    }
 }

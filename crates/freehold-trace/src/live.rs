@@ -119,14 +119,6 @@ mod tests {
     }
 
     #[test]
-    fn the_last_frame_number_is_one_like_others() {
-        let mut live = Live::default();
-        live.alloc(u64::MAX, 0, 'a');
-        assert_eq!(live.alloc(u64::MAX - 1, 1, 'b'), [(u64::MAX, 0, 'a')]);
-        assert_eq!(live.frames(), 2);
-    }
-
-    #[test]
     fn what_is_allocated_twice_was_freed_in_between() {
         let mut live = Live::default();
         live.alloc(0, 2, 'a');

@@ -281,10 +281,4 @@ mod tests {
         assert_eq!((settings.contradiction(), shown), (None, 3));
         assert_eq!(settings.set("locking", "off"), Err(SettingError::BadValue));
     }
-
-    #[test]
-    fn a_high_mark_below_the_batch_is_refused() {
-        let settings = ZoneLockSettings { pcp: Pcp::Fixed, high: 30, ..Default::default() };
-        assert_eq!(settings.mode(), Err(Error::BadSetting));
-    }
 }

@@ -38,32 +38,3 @@ pub(super) fn difference(old: u64, new: u64) -> u64 {
 pub(super) fn apply(old: u64, difference: u64) -> u64 {
     old.wrapping_add(difference >> 1 ^ (difference & 1).wrapping_neg())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_come_back() {
-        let numbers = [0, 1, 127, 128, 300, 1 << 35, u64::MAX - 1, u64::MAX];
-        let mut bytes = Vec::new();
-        for number in numbers {
-            put(&mut bytes, number);
-        }
-        let mut rest = &bytes[..];
-        for number in numbers {
-            assert_eq!(take(&mut rest), Some(number));
-        }
-        assert_eq!(take(&mut rest), None);
-        assert_eq!(take(&mut &[0x80; 3][..]), None);
-        assert_eq!(take(&mut &[0xff; 10][..]), None, "71 bits");
-    }
-
-    #[test]
-    fn differences_come_back_and_are_small() {
-        for (old, new) in [(5, 5), (5, 4), (5, 6), (0, u64::MAX), (u64::MAX, 0), (1 << 40, 3)] {
-            assert_eq!(apply(old, difference(old, new)), new);
-        }
-        assert_eq!((difference(7, 6), difference(6, 7)), (1, 2));
-    }
-}

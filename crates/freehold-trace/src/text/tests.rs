@@ -1,5 +1,3 @@
-use fastrand::Rng;
-
 use super::*;
 use crate::event::{Context, MigrateType, What};
 use crate::gfp::{Gfp, GfpLayout};
@@ -122,33 +120,5 @@ fn a_text_without_page_events_is_refused() {
     for text in ["", "cpus=2\n", "a b\n\nc", "bash 1 [000] 1.000000: sched:sched_switch: x=y\n"] {
         let error = import(text.as_bytes()).unwrap_err();
         assert!(matches!(error, TextError::NoEvents { .. }), "{text}: {error}");
-    }
-}
-
-/// The texts above with parts of them changed, left out, or put elsewhere.
-fn mangled(rng: &mut Rng) -> String {
-    let text = [FTRACE, TRACE_CMD, PERF][rng.usize(..3)];
-    let mut text: Vec<char> = text.chars().collect();
-    for _ in 0..rng.u8(1..20) {
-        let (at, from) = (rng.usize(..text.len()), rng.usize(..text.len()));
-        match rng.bool() {
-            true => text[at] = rng.char(..),
-            false if at < from => drop(text.drain(at..(from.min(at + 30)))),
-            false => text[at] = text[from],
-        }
-    }
-    text.into_iter().collect()
-}
-
-#[test]
-fn any_text_is_read_or_refused() {
-    for seed in 0..500 {
-        let text = mangled(&mut Rng::with_seed(seed));
-        match import(text.as_bytes()) {
-            Ok(imported) => assert!(imported.events.is_sorted_by_key(|event| event.time_ns)),
-            Err(TextError::BadLine { line, .. }) => assert!(line <= text.lines().count()),
-            Err(TextError::NoEvents { .. }) => {}
-            Err(error) => panic!("{text}: {error}"),
-        }
     }
 }

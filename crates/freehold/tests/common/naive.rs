@@ -26,6 +26,7 @@ pub(crate) struct Ask {
     pub(crate) migratetype: MigrateType,
     pub(crate) node: Option<u16>,
     pub(crate) only_node: bool,
+    pub(crate) interleaved: bool,
     pub(crate) limit: ZoneKind,
     pub(crate) watermark: Watermark,
 }
@@ -38,6 +39,7 @@ impl Ask {
             migratetype: MigrateType::Movable,
             node: None,
             only_node: false,
+            interleaved: false,
             limit: ZoneKind::Movable,
             watermark: Watermark::Min,
         }
@@ -50,6 +52,7 @@ impl Ask {
             .watermark(self.watermark);
         let request = if self.only_node { request.only_node() } else { request };
         match self.node {
+            Some(node) if self.interleaved => request.interleaved(NodeId::new(node)),
             Some(node) => request.node(NodeId::new(node)),
             None => request,
         }
@@ -78,11 +81,11 @@ pub(crate) struct Naive {
     first: u64,
     frames: Vec<Frame>,
     /// The zone of each pageblock that has memory.
-    block_zones: Vec<Option<usize>>,
+    pub(crate) block_zones: Vec<Option<usize>>,
     pub(crate) zones: Vec<(usize, ZoneKind)>,
     nodes: usize,
     distances: Vec<u8>,
-    cpu_nodes: Vec<usize>,
+    pub(crate) cpu_nodes: Vec<usize>,
     /// The blocks that users hold, by their first frame, with their order.
     pub(crate) held: BTreeMap<u64, u8>,
     allocated: u64,
@@ -490,9 +493,8 @@ impl Level {
 
 // Some tests only need the free blocks after merging.
 const _: () = {
-    let _ = (Ask::new, Ask::request, Level::of);
-    let _ = (Naive::zonelist, Naive::take, Naive::free, Naive::merged);
-    let _ = (Naive::remove_memory, Naive::note_targets, Naive::status);
+    let _ = (Ask::new, Ask::request, Level::of, Naive::take, Naive::free, Naive::merged);
+    let _ = (Naive::zonelist, Naive::remove_memory, Naive::note_targets, Naive::status);
     let _ = Naive::alloc::<TestPlatform, ZoneLock<TestPlatform>>;
     let _ = Naive::check_whole::<TestPlatform, ZoneLock<TestPlatform>>;
 };

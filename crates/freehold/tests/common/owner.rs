@@ -1,7 +1,7 @@
 //! An owner of memory with content that can move it.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use freehold::designs::Design;
 use freehold::platform::Platform;
@@ -134,15 +134,6 @@ impl<F: Fn(Pfn, Pfn, Order) -> Result<(), MigrateError>> Migrate for Picky<'_, F
     }
 }
 
-/// Tells threads to finish when dropped, even by a panic.
-pub(crate) struct Finish<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Finish<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
 /// Checks the invariants, and that users hold so many frames.
 pub(crate) fn check_books<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D>, held: u64) {
     let census = frames.validate().unwrap_or_else(|violation| panic!("{violation}"));
@@ -162,7 +153,7 @@ pub(crate) fn check_books<P: Platform, D: Design<P>>(frames: &PageAllocator<P, D
 
 // Not every binary uses everything here.
 const _: () = {
-    let _ = (Picky::<()>, Finish);
+    let _ = Picky::<()>;
 };
 const _: fn(&Owner) -> u64 = Owner::check;
 const _: fn(&Owner, usize) -> Option<(Pfn, Order)> = Owner::block;

@@ -17,6 +17,7 @@ mod random;
 
 mod bytes;
 mod configs;
+mod counts;
 mod naive_moves;
 mod operations;
 mod pair;

@@ -76,8 +76,9 @@ fn ask(bytes: &mut Bytes<'_>) -> Ask {
     Ask {
         order: order(bytes),
         migratetype: MigrateType::ALL[usize::from(form & 3) % MigrateType::ALL.len()],
-        node: (form & 12 == 12).then(|| bytes.below(5) as u16),
+        node: (form & 12 == 12 || form & 20 == 16).then(|| bytes.below(5) as u16),
         only_node: form & 16 != 0 && form & 4 != 0,
+        interleaved: form & 20 == 16,
         limit: if form & 96 == 96 { bytes.one_of(&ZoneKind::ALL) } else { ZoneKind::Movable },
         watermark: match form & 128 {
             0 => Watermark::Min,

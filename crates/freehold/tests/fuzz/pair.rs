@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 
 use crate::common::{TestPlatform, run_on};
+use crate::counts::{Counts, counts, used};
 use crate::machine::Machine;
 use crate::naive::{Ask, Level, Naive};
 use crate::setup::{PAGEBLOCK, Setup};
@@ -85,6 +86,8 @@ pub(crate) struct Pair<D: Design<TestPlatform>> {
     later: Vec<MemoryRange>,
     cpus: u32,
     cpu: u32,
+    /// Allocations as they have to be counted.
+    counts: Counts,
 }
 
 impl<D: Design<TestPlatform>> Pair<D> {
@@ -103,15 +106,30 @@ impl<D: Design<TestPlatform>> Pair<D> {
             .frame_record_bytes(setup.frame_record_bytes)
             .min_free(setup.min_free.map(FrameCount::new));
         run_on(0);
+        let model = Naive::new(&config);
         let pair = Pair {
             machine: Machine::new(TestPlatform, &config, &setup.settings),
-            model: Naive::new(&config),
+            counts: vec![[0; 6]; model.zones.len()],
+            model,
             later: setup.later.clone(),
             cpus: setup.cpu_nodes.len() as u32,
             cpu: 0,
         };
         pair.check();
         pair
+    }
+
+    /// Makes a call that allocates, and notes how it has to be counted.
+    fn counted(&mut self, ask: &Ask, call: impl FnOnce(&mut Self)) {
+        let books = |pair: &Self| (pair.machine.events().freed, used(&pair.machine));
+        let (freed, before) = books(self);
+        call(self);
+        let (freed_then, after) = books(self);
+        // Unless content has moved.
+        if freed == freed_then {
+            let got = after.iter().zip(before).map(|(after, before)| after - before);
+            self.model.count(&mut self.counts, ask, self.cpu, &got.collect::<Vec<_>>());
+        }
     }
 
     fn alloc_many(&mut self, ask: &Ask, count: usize) {
@@ -172,6 +190,10 @@ impl<D: Design<TestPlatform>> Pair<D> {
         let after = self.machine.events();
         let freed = after.freed.get() - before.freed.get();
         self.model.note_targets(freed);
+        if freed > 0 {
+            // Where content went is counted as well, and not predicted.
+            self.counts = counts(&self.machine);
+        }
         got
     }
 
@@ -191,17 +213,16 @@ impl<D: Design<TestPlatform>> Pair<D> {
         }
     }
 
-    fn alloc_range(&mut self, range: &Range, moves: bool) {
+    fn alloc_range(&mut self, range: &Range, ask: &Ask, moves: bool) {
         let (count, align) = (FrameCount::new(range.frames), FrameCount::new(1 << range.align));
         let at = range.at.map(|at| Pfn::new(self.anywhere(at) >> range.align << range.align));
-        let ask = Ask { migratetype: MigrateType::Unmovable, order: 0, ..range.near };
         let request = RangeRequest::new(count).align(align);
         let request = request.zone_limit(ask.limit).watermark(ask.watermark);
         let request = if ask.only_node { request.only_node() } else { request };
         let request = ask.node.map_or(request, |node| request.node(NodeId::new(node)));
         let request = at.map_or(request, |at| request.at(at));
         let got = self.moving(moves, |machine, owner| machine.alloc_range(request, owner));
-        match (got, self.model.zonelist(&ask, self.cpu)) {
+        match (got, self.model.zonelist(ask, self.cpu)) {
             (Ok(first), Ok(zones)) => {
                 assert!(at.is_none_or(|at| at == first), "{first} instead of {at:?}");
                 assert!(first.get().is_multiple_of(align.get()), "{first}, {range:?}");
@@ -271,10 +292,11 @@ impl<D: Design<TestPlatform>> Pair<D> {
         match *op {
             Op::Alloc(ask) => {
                 let ask = Ask { order: of_design::<D>(ask.order), ..ask };
-                self.model.alloc(&self.machine, &ask, self.cpu);
+                self.counted(&ask, |pair| pair.model.alloc(&pair.machine, &ask, pair.cpu));
             }
             Op::AllocMany(ask, count) => {
-                self.alloc_many(&Ask { order: of_design::<D>(ask.order), ..ask }, count);
+                let ask = Ask { order: of_design::<D>(ask.order), ..ask };
+                self.counted(&ask, |pair| pair.alloc_many(&ask, count));
             }
             Op::Free(block) => {
                 if let Some((pfn, order)) = self.held(block) {
@@ -324,10 +346,15 @@ impl<D: Design<TestPlatform>> Pair<D> {
                 assert_eq!(self.machine.add_memory(range), self.model.add_memory(range));
             }
             Op::Remove { at, frames, moves } => self.remove(self.anywhere(at), frames, moves),
-            Op::AllocRange { ref range, moves } => self.alloc_range(range, moves),
+            Op::AllocRange { ref range, moves } => {
+                let ask = Ask { migratetype: MigrateType::Unmovable, order: 0, ..range.near };
+                let ask = Ask { interleaved: false, ..ask };
+                self.counted(&ask, |pair| pair.alloc_range(range, &ask, moves));
+            }
             Op::FreeRange { at, frames } => self.free_range(self.anywhere(at), frames),
             Op::AllocCompacting(ask) => {
-                self.alloc_compacting(&Ask { order: of_design::<D>(ask.order), ..ask });
+                let ask = Ask { order: of_design::<D>(ask.order), ..ask };
+                self.counted(&ask, |pair| pair.alloc_compacting(&ask));
             }
             Op::Compact => {
                 let done = self.moving(true, |machine, owner| machine.compact(owner));
@@ -346,7 +373,10 @@ impl<D: Design<TestPlatform>> Pair<D> {
                 assert_eq!(self.machine.order_of(pfn), order, "{pfn}");
             }
             Op::Drain(cpu) => self.on_cpu(cpu, |cpu| self.machine.drain(cpu)),
-            Op::DrainAll => self.machine.drain_all(),
+            Op::DrainAll => {
+                self.machine.drain_all();
+                self.model.check_types(&self.machine);
+            }
             Op::Tick(cpu) => self.on_cpu(cpu, |cpu| self.machine.tick(cpu)),
             Op::RunOn(cpu) => {
                 self.cpu = cpu;
@@ -358,6 +388,7 @@ impl<D: Design<TestPlatform>> Pair<D> {
     /// Checks the allocator's state against the model's.
     pub(crate) fn check(&self) {
         self.model.check(&self.machine);
+        assert_eq!(counts(&self.machine), self.counts, "counted by node");
     }
 
     /// Frees what is left, and checks that all memory is whole again.

@@ -8,8 +8,8 @@ use crate::designs::fixed;
 use crate::machine::Machine;
 use freehold::designs::Design;
 use freehold::{
-    BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata,
-    MigrateType, NodeId, Order, PageAllocator, Pfn, Request, Watermark, ZoneKind, ZoneStats,
+    BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata, NodeId,
+    Order, PageAllocator, Pfn, Request, ZoneKind, ZoneStats,
 };
 use freehold_linux::zone_lock::ZoneLockSettings;
 use freehold_linux::{Pcp, ZoneLock};
@@ -67,26 +67,6 @@ fn unbuildable<D: Design<TestPlatform>>(error: Error, config: &Config<'_>) {
     assert_eq!(built.err(), Some(error));
 }
 
-fn running_out_of_memory<D: Design<TestPlatform>>() {
-    let machine = machine::<D>();
-    // The zone of node 1 has less than a block of the largest order, and a hole after it.
-    let request = Request::new(Order::BUDDY_MAX).node(NodeId::new(1)).only_node();
-    refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
-    let request = request.watermark(Watermark::Ignore);
-    refused(&machine, Error::OutOfMemory, |machine| machine.alloc(request));
-    // For a bulk this is not an error.
-    assert_eq!(machine.alloc_bulk(request, &mut [Pfn::default(); 3]), Ok(0));
-}
-
-fn running_into_a_watermark<D: Design<TestPlatform>>() {
-    let min_free = Some(FrameCount::new(1000));
-    let config = Config::new(&RANGES[..1], &CPUS).min_free(min_free);
-    let machine = Machine::<_, D>::new(TestPlatform, &config, &settings::<D>());
-    let request = Request::new(Order::new(5));
-    refused(&machine, Error::BelowWatermark, |machine| machine.alloc(request));
-    assert!(machine.alloc(request.watermark(Watermark::Ignore)).is_ok());
-}
-
 fn orders_too_large<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
     for order in [D::ORDER_MAX.get() + 1, 32, 63, 64, 255].map(Order::new) {
@@ -110,44 +90,11 @@ fn unknown_nodes<D: Design<TestPlatform>>() {
     }
 }
 
-fn unknown_zones<D: Design<TestPlatform>>() {
-    let machine = machine::<D>();
-    let request = Request::default().zone_limit(ZoneKind::Dma);
-    refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
-    refused(&machine, Error::UnknownZone, |machine| machine.alloc_bulk(request, &mut []));
-    for zone in [ZoneKind::Dma, ZoneKind::Movable] {
-        let range = range(6144, 10).in_zone(zone);
-        refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
-    }
-    // The kind exists, but only on another node.
-    let range = range(6144, 10).on_node(NodeId::new(1)).in_zone(ZoneKind::Dma32);
-    refused(&machine, Error::UnknownZone, |machine| machine.add_memory(range));
-}
-
-fn unmovable_content_finds_no_zone_where_all_are_movable<D: Design<TestPlatform>>() {
-    let ranges = [range(0, 1024).in_zone(ZoneKind::Movable)];
-    let machine =
-        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
-    let request = Request::default().migratetype(MigrateType::Unmovable);
-    refused(&machine, Error::UnknownZone, |machine| machine.alloc(request));
-    assert!(machine.alloc(Request::default()).is_ok());
-}
-
 fn unknown_cpus<D: Design<TestPlatform>>() {
     let machine = machine::<D>();
     for cpu in [2, 3, u32::MAX].map(CpuId::new) {
         refused(&machine, Error::UnknownCpu, |machine| machine.drain(cpu));
         refused(&machine, Error::UnknownCpu, |machine| machine.tick(cpu));
-    }
-}
-
-fn misaligned_frees<D: Design<TestPlatform>>() {
-    let machine = machine::<D>();
-    let block = machine.alloc(Request::new(Order::new(4))).expect("free");
-    for (offset, order) in [(1, 1), (2, 2), (1, 4), (8, 4)] {
-        let pfn = block.offset(FrameCount::new(offset));
-        let order = Order::new(order);
-        refused(&machine, Error::Misaligned, |machine| machine.free(pfn, order));
     }
 }
 
@@ -159,53 +106,6 @@ fn foreign_frees<D: Design<TestPlatform>>() {
     }
     let pfn = Pfn::new(1024);
     refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::BUDDY_MAX));
-}
-
-fn foreign_frees_below_the_first_frame<D: Design<TestPlatform>>() {
-    let ranges = [range(5000, 100)];
-    let machine =
-        Machine::<_, D>::new(TestPlatform, &Config::new(&ranges, &CPUS), &settings::<D>());
-    for pfn in [0, 4095, 4096, 4999, 5100, 6143, 6144].map(Pfn::new) {
-        refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
-    }
-}
-
-fn double_frees<D: Design<TestPlatform>>() {
-    let machine = machine::<D>();
-    // Never allocated.
-    for order in [0, 3, 10].map(Order::new) {
-        refused(&machine, Error::DoubleFree, |machine| machine.free(Pfn::new(0), order));
-    }
-    // Free again, on a list of the CPU or on one of the zone.
-    for order in [0, 2, 9].map(Order::new) {
-        let block = machine.alloc(Request::new(order)).expect("free");
-        machine.free(block, order).expect("it is held");
-        refused(&machine, Error::DoubleFree, |machine| machine.free(block, order));
-        machine.drain_all();
-        refused(&machine, Error::DoubleFree, |machine| machine.free(block, order));
-    }
-    // A part that was freed before.
-    let block = machine.alloc(Request::new(Order::new(3))).expect("free");
-    let part = block.offset(FrameCount::new(4));
-    machine.free(part, Order::new(1)).expect("it is held");
-    refused(&machine, Error::DoubleFree, |machine| machine.free(part, Order::new(1)));
-    refused(&machine, Error::DoubleFree, |machine| machine.free(part, Order::ZERO));
-}
-
-fn frees_of_more_than_was_allocated<D: Design<TestPlatform>>() {
-    let machine = machine::<D>();
-    let block = machine.alloc(Request::new(Order::new(2))).expect("free");
-    for order in [3, 4, 10].map(Order::new) {
-        if block.is_aligned(order) {
-            refused(&machine, Error::WrongOrder, |machine| machine.free(block, order));
-        }
-    }
-    // The rest of an allocation that has lost a part.
-    machine.free(block, Order::ZERO).expect("it is held");
-    let rest = block.offset(FrameCount::new(2));
-    machine.free(block.offset(FrameCount::new(1)), Order::ZERO).expect("it is held");
-    refused(&machine, Error::DoubleFree, |machine| machine.free(block, Order::new(2)));
-    machine.free(rest, Order::new(1)).expect("it is held");
 }
 
 fn a_bulk_free_stops_at_the_first_bad_block<D: Design<TestPlatform>>() {
@@ -397,18 +297,10 @@ fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
 }
 
 test_designs!(TestPlatform: [
-    running_out_of_memory,
-    running_into_a_watermark,
     orders_too_large,
     unknown_nodes,
-    unknown_zones,
-    unmovable_content_finds_no_zone_where_all_are_movable,
     unknown_cpus,
-    misaligned_frees,
     foreign_frees,
-    foreign_frees_below_the_first_frame,
-    double_frees,
-    frees_of_more_than_was_allocated,
     a_bulk_free_stops_at_the_first_bad_block,
     bad_ranges,
     overlapping_ranges,

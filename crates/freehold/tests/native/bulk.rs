@@ -112,27 +112,6 @@ fn without_memory_what_is_there_is_counted<D: Design<TestPlatform>>() {
     assert_eq!(machine.alloc_into_slots(too_large, &mut slots), Err(Error::OrderTooLarge));
 }
 
-/// Regardless of the size of the blocks, and of how deep the request may dip.
-fn our_own_stops_where_single_requests_do<D: Design<TestPlatform>>() {
-    for order in [0, 1, 3, 5, 9].map(Order::new) {
-        for class in [Watermark::Min, Watermark::Low, Watermark::High] {
-            let request = Request::new(order).watermark(class);
-            let free = |exhaust: &dyn Fn(&Machine<TestPlatform, D>)| {
-                let machine = machine::<D>(1000);
-                exhaust(&machine);
-                machine.drain_all();
-                machine.zones().map(|zone| zone.free.get()).sum::<u64>()
-            };
-            let bulk = free(&|machine| {
-                let mut all = vec![Pfn::default(); 2 * FRAMES as usize];
-                machine.alloc_bulk(request, &mut all).expect("the request is right");
-            });
-            let single = free(&|machine| while machine.alloc(request).is_ok() {});
-            assert_eq!(bulk, single, "order {order}, {class:?}");
-        }
-    }
-}
-
 fn no_count_is_too_large<D: Design<TestPlatform>>() {
     for (order, count) in [(0, usize::MAX), (0, usize::MAX - 5000), (9, 1 << 55), (3, 1 << 61)] {
         let (machine, mut list) = (machine::<D>(1000), vec![]);
@@ -148,6 +127,5 @@ test_designs!(TestPlatform: [
     a_list_grows_by_what_is_added,
     a_node_without_enough_to_spare_gives_one,
     without_memory_what_is_there_is_counted,
-    our_own_stops_where_single_requests_do,
     no_count_is_too_large,
 ]);

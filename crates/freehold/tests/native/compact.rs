@@ -1,13 +1,12 @@
 //! Compaction: content really moves, free memory becomes contiguous, and nothing is lost.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread;
+use std::sync::atomic::Ordering::SeqCst;
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::TestPlatform;
 use crate::designs::movable_together;
 use crate::machine::Machine;
-use crate::owner::{Finish, Owner, Picky, check_books, settle};
+use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::scattered::{CPUS, PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
 use freehold::designs::Design;
@@ -27,7 +26,6 @@ test_designs!(TestPlatform: [
     requests_that_need_no_compaction_cause_none,
     failures_put_off_further_attempts,
     zones_are_compacted_by_themselves,
-    content_moves_while_others_allocate_and_free,
 ]);
 
 fn free_pageblocks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
@@ -35,7 +33,7 @@ fn free_pageblocks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) 
     machine.zones().map(|zone| zone.free_pageblocks()).sum()
 }
 
-fn gathers<D: Design<TestPlatform>>() {
+fn free_memory_comes_to_lie_together<D: Design<TestPlatform>>() {
     for (orders, percent, spare) in [
         (&[0][..], 50, 1),
         (&[0], 10, 1),
@@ -66,10 +64,6 @@ fn gathers<D: Design<TestPlatform>>() {
             check_books(&*machine, 0);
         }
     }
-}
-
-fn free_memory_comes_to_lie_together<D: Design<TestPlatform>>() {
-    gathers::<D>();
 }
 
 fn compacting_twice_moves_nothing_more<D: Design<TestPlatform>>() {
@@ -163,7 +157,7 @@ fn owners_that_fail_now_and_then_lose_nothing<D: Design<TestPlatform>>() {
     }
 }
 
-fn makes_blocks<D: Design<TestPlatform>>() {
+fn blocks_are_made_for_requests_until_little_is_left<D: Design<TestPlatform>>() {
     for order in [1, 3, 4, 8, 9, 10].map(Order::new) {
         for migratetype in MigrateType::ALL {
             let machine = machine::<D>(64);
@@ -193,10 +187,6 @@ fn makes_blocks<D: Design<TestPlatform>>() {
             check_books(&*machine, held);
         }
     }
-}
-
-fn blocks_are_made_for_requests_until_little_is_left<D: Design<TestPlatform>>() {
-    makes_blocks::<D>();
 }
 
 fn requests_that_need_no_compaction_cause_none<D: Design<TestPlatform>>() {
@@ -276,57 +266,4 @@ fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
         assert!(zone.free_pageblocks() + 2 >= zone.free.get() / PAGEBLOCK, "{zone:?}");
     }
     assert_eq!(machine.events().compactions, 3);
-}
-
-/// Threads allocate and free with one lock a slot, while another one compacts.
-fn content_moves_while_others_allocate_and_free<D: Design<TestPlatform>>()
-where
-    Machine<TestPlatform, D>: Sync,
-{
-    let machine = machine::<D>(0);
-    let owner = Owner::new(6000, SPAN);
-    let (done, mut moved) = (AtomicBool::new(false), 0);
-    thread::scope(|scope| {
-        for worker in 0..2_usize {
-            let (machine, owner, done) = (&machine, &owner, &done);
-            scope.spawn(move || {
-                run_on(worker as u32);
-                let random = &mut Random(worker as u64);
-                // Each thread has its own slots, which the compacting thread moves.
-                let mine = worker * 3000..(worker + 1) * 3000;
-                while !done.load(SeqCst) {
-                    let slot = mine.start + random.below(mine.len());
-                    if owner.block(slot).is_some() {
-                        owner.free(&**machine, slot);
-                    } else {
-                        let order = Order::new([0, 0, 0, 1, 3][random.below(5)]);
-                        let _full = owner.alloc(&**machine, slot, Request::new(order));
-                    }
-                }
-            });
-        }
-        let _finish = Finish(&done);
-        let mut blocks = Vec::new();
-        // Enough rounds, and at least until the others have started.
-        for round in 0..100_000 {
-            let report = machine.compact(&owner);
-            moved += report.migrated.get();
-            for order in [4, 9].map(Order::new) {
-                if let Ok(pfn) = machine.alloc_compacting(Request::new(order), &owner) {
-                    blocks.push((pfn, order));
-                }
-            }
-            if round % 3 == 2 {
-                for (pfn, order) in blocks.drain(..) {
-                    machine.free(pfn, order).expect("it is held");
-                }
-                if round >= 200 && moved > 0 {
-                    break;
-                }
-            }
-            thread::yield_now();
-        }
-    });
-    assert!(moved > 0, "content has moved meanwhile");
-    check_books(&*machine, owner.check());
 }

@@ -8,17 +8,16 @@ use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
 use crate::owner::{Owner, check_books, settle};
 use freehold::designs::Design;
-use freehold::geometry::{CPUS_MAX, FRAME_BYTES, STACKS_MAX};
+use freehold::geometry::{FRAME_BYTES, STACKS_MAX};
 use freehold::{
-    Config, Error, FrameCount, FrameSize, Marks, MemoryRange, NodeId, Order, Pfn, RangeRequest,
-    Request, Watermark,
+    Config, FrameCount, FrameSize, Marks, MemoryRange, NodeId, Order, Pfn, RangeRequest, Request,
+    Watermark,
 };
 
 test_designs!(TestPlatform: [
     watermarks_follow_the_memory_in_bytes,
     batches_have_as_many_bytes,
     memory_is_handed_out_moved_and_merged,
-    more_cpus_than_the_limit_are_refused,
 ]);
 
 /// Of three sizes of frames: the size in KiB, and how many make a GiB.
@@ -130,17 +129,6 @@ fn memory_is_handed_out_moved_and_merged<D: Design<TestPlatform>>() {
         let pageblocks: u64 = machine.zones().map(|zone| zone.free_pageblocks()).sum();
         assert_eq!(pageblocks, 12, "everything merges again");
     }
-}
-
-fn more_cpus_than_the_limit_are_refused<D: Design<TestPlatform>>() {
-    let ranges = [range(0, Order::PAGEBLOCK.frames().get())];
-    let cpus = vec![NodeId::new(0); CPUS_MAX + 1];
-    let build = |cpus| {
-        let config = Config::new(&ranges, cpus);
-        Machine::<TestPlatform, D>::try_new(TestPlatform, &config, &D::Settings::default()).err()
-    };
-    assert_eq!(build(&cpus), Some(Error::BadTopology));
-    assert_eq!(build(&cpus[..CPUS_MAX]), None);
 }
 
 #[test]

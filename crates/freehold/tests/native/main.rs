@@ -37,7 +37,6 @@ mod freehold_design;
 mod freehold_paths;
 mod geometry;
 mod lease;
-mod numa;
 mod panics;
 mod pressure;
 mod range;

@@ -16,7 +16,6 @@ test_designs!(TestPlatform: [
     large_blocks_move_out_of_the_way,
     ranges_are_freed_in_parts_or_at_once_but_not_twice,
     a_range_that_is_freed_is_memory_of_one_zone,
-    frames_of_any_blocks_are_freed_side_by_side,
     ranges_stay_within_a_zone_and_content_goes_to_no_higher_one,
     gigabytes,
 ]);
@@ -105,7 +104,7 @@ fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) 
 }
 
 /// A range is found exactly where the lowest one fits.
-fn finds<D: Design<TestPlatform>>() {
+fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
     const FRAMES: u64 = 5 * PAGEBLOCK - 100;
     for seed in 0..60 {
         let random = &mut Random(seed);
@@ -174,10 +173,6 @@ fn finds<D: Design<TestPlatform>>() {
         let zone = machine.zones().next().unwrap();
         assert_eq!(zone.free_blocks[..11], [0, 0, 1, 1, 1, 0, 0, 1, 1, 0, 2], "all is merged");
     }
-}
-
-fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
-    finds::<D>();
 }
 
 /// Blocks of all orders are in the way, some of them extending beyond the range.
@@ -267,35 +262,6 @@ fn a_range_that_is_freed_is_memory_of_one_zone<D: Design<TestPlatform>>() {
         assert_eq!(free(from, count), Ok(()), "nothing was freed before: {from}");
     }
     check_books(&*machine, 0);
-}
-
-/// `free_range` against a table of frames, over blocks of all orders.
-fn frames_of_any_blocks_are_freed_side_by_side<D: Design<TestPlatform>>() {
-    const FRAMES: u64 = 4 * PAGEBLOCK;
-    for seed in 0..40 {
-        let random = &mut Random(seed);
-        let machine = machine::<D>(FRAMES);
-        let mut used = vec![false; FRAMES as usize];
-        for _ in 0..40 {
-            let order = Order::new(random.below(8) as u8);
-            if let Ok(pfn) = machine.alloc(Request::new(order)) {
-                let first = pfn.get() as usize;
-                used[first..first + (1 << order.get())].fill(true);
-            }
-        }
-        for _ in 0..60 {
-            let first = random.below(FRAMES as usize);
-            let count = 1 + random.below((FRAMES as usize - first).min(90));
-            let part = &mut used[first..first + count];
-            let expected = part.iter().all(|&used| used);
-            let got = machine.free_range(Pfn::new(first as u64), frames(count as u64));
-            assert_eq!(got.is_ok(), expected, "seed {seed}: {count} frames from {first}: {got:?}");
-            if expected {
-                part.fill(false);
-            }
-            check_books(&*machine, used.iter().filter(|&&used| used).count() as u64);
-        }
-    }
 }
 
 fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPlatform>>() {

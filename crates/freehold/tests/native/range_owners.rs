@@ -2,14 +2,12 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::thread;
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Finish, Owner, Picky, check_books, settle};
+use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
-use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle, with};
+use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle};
 use freehold::designs::Design;
 use freehold::{Config, Error, FrameCount, MigrateError, MigrateType, Order, Pfn, Request};
 
@@ -18,7 +16,6 @@ test_designs!(TestPlatform: [
     owners_may_call_the_allocator,
     memory_may_be_added_beside_a_range_under_way,
     a_range_over_pageblocks_of_several_types_is_freed,
-    ranges_are_taken_while_others_allocate_and_free,
 ]);
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
@@ -140,69 +137,4 @@ fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
     check_books(&*machine, owner.check() + 650);
     machine.free_range(pfn, frames(650)).unwrap();
     check_books(&*machine, 600);
-}
-
-/// Threads allocate and free while others take ranges out of their way.
-fn ranges_are_taken_while_others_allocate_and_free<D: Design<TestPlatform>>()
-where
-    Machine<TestPlatform, D>: Sync,
-{
-    const FRAMES: u64 = 12 * PAGEBLOCK;
-    let machine = with::<D>(&[range(0, FRAMES)], 0);
-    let owner = Owner::new(4000, FRAMES);
-    let done = AtomicBool::new(false);
-    let got = thread::scope(|scope| {
-        let finish = Finish(&done);
-        for worker in 0..2_usize {
-            let (machine, owner, done) = (&machine, &owner, &done);
-            scope.spawn(move || {
-                run_on(worker as u32);
-                let random = &mut Random(worker as u64);
-                let mine = worker * 2000..(worker + 1) * 2000;
-                while !done.load(SeqCst) {
-                    let slot = mine.start + random.below(mine.len());
-                    if owner.block(slot).is_some() {
-                        owner.free(&**machine, slot);
-                    } else {
-                        let order = Order::new([0, 0, 0, 1, 3][random.below(5)]);
-                        let _full = owner.alloc(&**machine, slot, Request::new(order));
-                    }
-                }
-            });
-        }
-        let ranger = |seed: u64| {
-            let (machine, owner) = (&machine, &owner);
-            move || {
-                let random = &mut Random(seed);
-                let (mut ranges, mut got) = (Vec::new(), 0);
-                for _ in 0..1000 {
-                    let count = 1 + random.below(900) as u64;
-                    if let Ok(pfn) = machine.alloc_range(ask(count), owner) {
-                        ranges.push((pfn, frames(count)));
-                        got += 1;
-                    }
-                    if ranges.len() > 2 {
-                        let (pfn, count) = ranges.swap_remove(random.below(3));
-                        machine.free_range(pfn, count).expect("it is held");
-                    }
-                }
-                for (pfn, count) in ranges {
-                    machine.free_range(pfn, count).expect("it is held");
-                }
-                got
-            }
-        };
-        scope.spawn(|| {
-            while !done.load(SeqCst) {
-                machine.compact(&owner);
-                thread::yield_now();
-            }
-        });
-        let rangers = [scope.spawn(ranger(100)), scope.spawn(ranger(200))];
-        let got: usize = rangers.into_iter().map(|ranger| ranger.join().unwrap()).sum();
-        drop(finish);
-        got
-    });
-    assert!(got > 10, "{got} of 2000 ranges were found");
-    check_books(&*machine, owner.check());
 }

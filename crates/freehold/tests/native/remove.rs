@@ -2,7 +2,7 @@
 
 use crate::common::TestPlatform;
 use crate::machine::Machine;
-use crate::owner::{Owner, Picky, check_books, settle};
+use crate::owner::{Owner, Picky, check_books};
 use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, range, with};
 use freehold::designs::Design;
@@ -12,112 +12,18 @@ use freehold::{
 };
 
 test_designs!(TestPlatform: [
-    every_frame_of_a_block_tells_the_block,
-    what_was_freed_in_parts_counts_as_blocks,
-    removed_memory_is_foreign_until_it_is_added_again,
     content_moves_out_of_memory_that_is_removed,
     a_refused_removal_leaves_all_frames_in_use,
     whole_pageblocks_may_go_to_another_zone,
     an_owner_may_add_memory_while_its_content_moves,
-    memory_comes_and_goes_at_random,
     what_is_used_already_is_reserved,
     metadata_has_a_place_in_a_boot_memory_map,
-    removals_race_with_users,
 ]);
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
 fn managed<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
     machine.zones().map(|zone| zone.managed.get()).sum()
-}
-
-fn every_frame_of_a_block_tells_the_block<D: Design<TestPlatform>>() {
-    let machine = with::<D>(&[range(100, 6 * PAGEBLOCK)], 0);
-    assert_eq!(machine.status(Pfn::new(99)), FrameStatus::Foreign);
-    assert_eq!(machine.status(Pfn::new(u64::MAX)), FrameStatus::Foreign);
-    assert_eq!(machine.status(Pfn::new(100)), FrameStatus::Free);
-    assert!(machine.is_free(Pfn::new(100)) && !machine.is_free(Pfn::new(99)));
-    // Two of each, since blocks side by side must be told apart.
-    let orders = Order::ZERO.to(Order::BUDDY_MAX).flat_map(|order| [order; 2]);
-    let orders = orders.filter(|order| order.frames().get() <= PAGEBLOCK);
-    let blocks: Vec<_> =
-        orders.map(|order| (machine.alloc(Request::new(order)).unwrap(), order)).collect();
-    for &(first, order) in &blocks {
-        for frame in 0..order.frames().get() {
-            let pfn = first.offset(frames(frame));
-            assert_eq!(machine.status(pfn), FrameStatus::Allocated { first, order }, "{pfn}");
-            assert_eq!(machine.order_of(pfn), (frame == 0).then_some(order), "{pfn}");
-            assert!(!machine.is_free(pfn));
-        }
-    }
-    for &(first, order) in &blocks {
-        machine.free(first, machine.order_of(first).unwrap()).unwrap();
-        assert_eq!(machine.status(first), FrameStatus::Free, "{order}");
-    }
-    check_books(&*machine, 0);
-}
-
-fn what_was_freed_in_parts_counts_as_blocks<D: Design<TestPlatform>>() {
-    let machine = with::<D>(&[range(0, 4 * PAGEBLOCK)], 0);
-    for order in [Order::new(4), Order::new(7), Order::PAGEBLOCK] {
-        let first = machine.alloc(Request::new(order)).unwrap();
-        let at = |frame| first.offset(frames(frame));
-        machine.free(at(3), Order::ZERO).unwrap();
-        assert_eq!(machine.status(at(3)), FrameStatus::Free);
-        let [one, two] = [Order::ZERO, Order::new(1)];
-        assert_eq!(machine.status(at(1)), FrameStatus::Allocated { first, order: two });
-        assert_eq!(machine.order_of(at(2)), Some(one));
-        assert_eq!(machine.order_of(at(4)), Some(Order::new(2)));
-        let mut at = first;
-        while at < first.offset(order.frames()) {
-            let of = machine.order_of(at);
-            if let Some(order) = of {
-                machine.free(at, order).unwrap();
-            }
-            at = at.offset(of.unwrap_or(one).frames());
-        }
-        check_books(&*machine, 0);
-    }
-}
-
-fn removed_memory_is_foreign_until_it_is_added_again<D: Design<TestPlatform>>() {
-    const FRAMES: u64 = 8 * PAGEBLOCK;
-    for (first, count) in [
-        (0, PAGEBLOCK),
-        (2 * PAGEBLOCK, 3 * PAGEBLOCK),
-        (PAGEBLOCK + 5, 1),
-        (PAGEBLOCK - 7, 100),
-        (PAGEBLOCK + 3, 2 * PAGEBLOCK),
-        (0, FRAMES),
-    ] {
-        let machine = with::<D>(&[range(0, FRAMES)], 0);
-        let (pfn, gone) = (Pfn::new(first), frames(count));
-        machine.remove_memory(pfn, gone, &Immovable).unwrap();
-        assert_eq!(managed(&machine), FRAMES - count);
-        check_books(&*machine, 0);
-        let foreign =
-            (0..FRAMES).filter(|&at| machine.status(Pfn::new(at)) == FrameStatus::Foreign);
-        assert_eq!(foreign.collect::<Vec<_>>(), (first..first + count).collect::<Vec<_>>());
-        assert_eq!(machine.free(pfn, Order::ZERO), Err(Error::ForeignFrame));
-        assert_eq!(machine.free_range(pfn, gone), Err(Error::ForeignFrame));
-        let again = machine.remove_memory(pfn, gone, &Immovable);
-        assert_eq!(again, Err(Error::ForeignFrame), "{first}, {count}");
-        // All of the rest can be allocated, and nothing else.
-        let mut all: Vec<_> =
-            std::iter::from_fn(|| machine.alloc(Request::default()).ok()).collect();
-        assert_eq!(all.len() as u64, FRAMES - count);
-        assert!(all.iter().all(|at| !(first..first + count).contains(&at.get())));
-        machine.add_memory(range(first, count)).unwrap();
-        assert_eq!(machine.add_memory(range(first, count)), Err(Error::RangeOverlaps));
-        all.extend(std::iter::from_fn(|| machine.alloc(Request::default()).ok()));
-        assert_eq!(all.len() as u64, FRAMES);
-        check_books(&*machine, FRAMES);
-        machine.free_bulk(&all, Order::ZERO).unwrap();
-        settle(&*machine);
-        check_books(&*machine, 0);
-        let zone = machine.zones().next().unwrap();
-        assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
-    }
 }
 
 fn content_moves_out_of_memory_that_is_removed<D: Design<TestPlatform>>() {
@@ -208,109 +114,6 @@ fn an_owner_may_add_memory_while_its_content_moves<D: Design<TestPlatform>>() {
     machine.remove_memory(first, frames(PAGEBLOCK), &grows).unwrap();
     assert_eq!(managed(&machine), 2 * FRAMES - PAGEBLOCK);
     check_books(&*machine, owner.check());
-}
-
-fn memory_comes_and_goes_at_random<D: Design<TestPlatform>>() {
-    const FRAMES: u64 = 6 * PAGEBLOCK;
-    for seed in 0..20 {
-        let random = &mut Random(seed);
-        let machine = with::<D>(&[range(0, FRAMES)], 0);
-        let owner = Owner::new(400, FRAMES);
-        let mut gone: Vec<(u64, u64)> = Vec::new();
-        let mut removals = 0;
-        for _ in 0..400 {
-            let slot = random.below(owner.slots());
-            match random.below(8) {
-                0 => {
-                    let count = match random.below(3) {
-                        0 => 1 + random.below(9) as u64,
-                        1 => PAGEBLOCK,
-                        _ => 1 + random.below(2 * PAGEBLOCK as usize) as u64,
-                    };
-                    let mut first = random.below((FRAMES - count) as usize) as u64;
-                    if count == PAGEBLOCK {
-                        first = first / PAGEBLOCK * PAGEBLOCK;
-                    }
-                    let overlaps = |&(at, len): &(u64, u64)| at < first + count && first < at + len;
-                    let expected = gone.iter().any(overlaps);
-                    match machine.remove_memory(Pfn::new(first), frames(count), &owner) {
-                        Ok(()) => {
-                            assert!(!expected, "{first}, {count}: part of it was gone");
-                            gone.push((first, count));
-                            removals += 1;
-                        }
-                        Err(Error::ForeignFrame) => assert!(expected),
-                        Err(Error::OutOfMemory | Error::BelowWatermark | Error::RangeBusy) => {}
-                        Err(error) => panic!("{first}, {count}: {error}"),
-                    }
-                }
-                1 if !gone.is_empty() => {
-                    let (first, count) = gone.swap_remove(random.below(gone.len()));
-                    machine.add_memory(range(first, count)).unwrap();
-                }
-                _ if owner.block(slot).is_some() => owner.free(&machine, slot),
-                _ => {
-                    let order = Order::new(random.below(6) as u8);
-                    // Memory may have run out.
-                    let _pfn = owner.alloc(&machine, slot, Request::new(order));
-                }
-            }
-            let left = FRAMES - gone.iter().map(|&(_, count)| count).sum::<u64>();
-            assert_eq!(managed(&machine), left);
-        }
-        assert!(removals > 5, "seed {seed}: {removals} removals");
-        check_books(&*machine, owner.check());
-        for (first, count) in gone {
-            machine.add_memory(range(first, count)).unwrap();
-        }
-        (0..owner.slots()).for_each(|slot| owner.free(&machine, slot));
-        settle(&*machine);
-        check_books(&*machine, 0);
-        let zone = machine.zones().next().unwrap();
-        assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
-    }
-}
-
-fn removals_race_with_users<D: Design<TestPlatform> + Sync>() {
-    const FRAMES: u64 = 8 * PAGEBLOCK;
-    const ROUNDS: usize = 60;
-    let machine = with::<D>(&[range(0, FRAMES)], 0);
-    let owner = Owner::new(2000, FRAMES);
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let mut removals = 0;
-    std::thread::scope(|scope| {
-        for user in 0..2 {
-            let (machine, owner, done) = (&machine, &owner, &done);
-            scope.spawn(move || {
-                crate::common::run_on(user);
-                let random = &mut Random(u64::from(user));
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                    let slot = random.below(1000) + 1000 * user as usize;
-                    if owner.block(slot).is_some() {
-                        owner.free(machine, slot);
-                    } else {
-                        let order = Order::new(random.below(4) as u8);
-                        let _pfn = owner.alloc(machine, slot, Request::new(order));
-                    }
-                }
-            });
-        }
-        let _finish = crate::owner::Finish(&done);
-        for round in 0..ROUNDS as u64 {
-            let (first, count) = (round % 8 * PAGEBLOCK, PAGEBLOCK);
-            if machine.remove_memory(Pfn::new(first), frames(count), &owner).is_ok() {
-                removals += 1;
-                let status = machine.status(Pfn::new(first + 5));
-                assert_eq!(status, FrameStatus::Foreign);
-                machine.add_memory(range(first, count)).unwrap();
-            }
-        }
-    });
-    assert!(removals > 0, "some pageblock can be emptied");
-    check_books(&*machine, owner.check());
-    (0..owner.slots()).for_each(|slot| owner.free(&machine, slot));
-    settle(&*machine);
-    check_books(&*machine, 0);
 }
 
 fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {

@@ -62,18 +62,6 @@ fn free(frames: &Frames, frame: u64) {
 }
 
 #[test]
-fn a_request_for_a_large_block_makes_up_for_merges() {
-    for order in [1, 4, 9, 10].map(Order::new) {
-        let frames = unmerged();
-        let pfn = frames.alloc(Request::new(order)).expect("all is free");
-        frames.free(pfn, order).unwrap();
-        frames.validate().unwrap();
-        let mut out = [Pfn::new(0); 3];
-        assert_eq!(unmerged().alloc_bulk(Request::new(order), &mut out), Ok(3));
-    }
-}
-
-#[test]
 fn compaction_and_ranges_find_unmerged_frames() {
     let frames = unmerged();
     let range = freehold::RangeRequest::new(FrameCount::new(1000)).at(Pfn::new(100));
@@ -122,33 +110,4 @@ fn a_merge_stops_as_soon_as_there_is_a_block() {
     frames.alloc(Request::new(Order::new(1))).unwrap();
     assert_eq!(singles(&frames), ALL - u64::from(WINDOW_FRAMES));
     frames.validate().unwrap();
-}
-
-/// Frames kept in use at random: a request succeeds if and only if some place for it has none. A
-/// naive search through all places says whether.
-#[test]
-fn a_request_fails_only_if_no_place_is_free() {
-    let mut random = 1_u64;
-    for round in 0..60 {
-        let kept: Vec<u64> = (0..1 << (round % 8))
-            .map(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
-                (random >> 33) % ALL
-            })
-            .collect();
-        let frames = unmerged_but(|frame| kept.contains(&frame));
-        let mut used: Vec<bool> = (0..ALL).map(|frame| kept.contains(&frame)).collect();
-        for order in [10, 9, 7, 10, 6, 3, 8, 1, 2, 4, 1].map(Order::new) {
-            let size = 1 << order.get();
-            let fits = used.chunks(size).any(|place| !place.contains(&true));
-            let got = frames.alloc(Request::new(order));
-            assert_eq!(got.is_ok(), fits, "round {round}, {order}");
-            if let Ok(block) = got {
-                let place = &mut used[block.get() as usize..][..size];
-                assert!(!place.contains(&true));
-                place.fill(true);
-            }
-            frames.validate().unwrap();
-        }
-    }
 }
