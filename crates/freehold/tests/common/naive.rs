@@ -151,15 +151,15 @@ impl Naive {
     pub(crate) fn add_memory(&mut self, range: MemoryRange) -> Result<(), Error> {
         let (start, frames) = (range.start.get(), range.frames.get());
         let end = start.checked_add(frames).filter(|_| frames > 0).ok_or(Error::BadRange)?;
-        let (first, last) = self.span();
-        if start < first || end > last {
-            return Err(Error::OutsideSpan);
-        }
         if range.node.index() >= self.nodes {
             return Err(Error::UnknownNode);
         }
         let zone = (range.node.index(), range.zone);
         let zone = self.zones.iter().position(|&of| of == zone).ok_or(Error::UnknownZone)?;
+        let (first, last) = self.span();
+        if start < first || end > last {
+            return Err(Error::OutsideSpan);
+        }
         for pfn in start..end {
             if self.frame(pfn) != Frame::Hole {
                 return Err(Error::RangeOverlaps);
