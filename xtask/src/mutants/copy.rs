@@ -70,6 +70,10 @@ pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> 
     let has_cache = places.iter().any(is_of_cache);
     let parts: Vec<_> = CORE.into_iter().chain(CACHE.into_iter().filter(|_| has_cache)).collect();
     let mut files = read(root, &parts)?;
+    if has_cache {
+        // It names all dependencies of the block cache, and of the core.
+        files.insert("Cargo.lock".into(), text_of(&root.join("products/Cargo.lock"))?);
+    }
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
     for (number, place) in places.iter().enumerate() {
         by_file.entry(&place.file).or_default().push((number, place));

@@ -1,12 +1,11 @@
 //! Many threads on few CPUs that share a cache, with all calls of the LRU at once and a page
 //! allocator beneath: no frame is lost, none is on two lists, none is reclaimed while it has a
 //! user's reference, and in the end all frames are free.
-//!
-//! A binary that includes this defines in its module `threads` what threads are.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64 as Count;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{MutexGuard, PoisonError};
+use std::thread::{scope, yield_now};
 
 use freehold::designs::Freehold;
 use freehold::platform::Platform;
@@ -19,9 +18,10 @@ use freehold_lru::{
     Verdict,
 };
 
+use crate::common::run_on;
 use crate::machine::Machine;
 use crate::room::Room;
-use crate::threads::{AtomicU64, Mutex, MutexGuard, SeqCst, run_on, scope, yield_now};
+use crate::seen_mutex::SeenMutex as Mutex;
 
 const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
 
@@ -31,18 +31,18 @@ const FAR: u64 = 512;
 /// What was done to frames, counted without a trace in the schedule.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
-    pub(crate) reclaimed: Count,
-    pub(crate) migrated: Count,
+    pub(crate) reclaimed: AtomicU64,
+    pub(crate) migrated: AtomicU64,
     /// Between groups.
-    pub(crate) moved: Count,
+    pub(crate) moved: AtomicU64,
     /// By the removal of their group.
-    pub(crate) inherited: Count,
+    pub(crate) inherited: AtomicU64,
     /// Read again after they were reclaimed.
-    pub(crate) refaulted: Count,
+    pub(crate) refaulted: AtomicU64,
     /// Blocks of more than one frame, added.
-    pub(crate) large: Count,
+    pub(crate) large: AtomicU64,
     /// How often a group's charge was compared with its limit while others worked.
-    pub(crate) looks: Count,
+    pub(crate) looks: AtomicU64,
 }
 
 impl Done {

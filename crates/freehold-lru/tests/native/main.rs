@@ -38,13 +38,3 @@ mod waits;
 fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
     ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
 }
-
-/// The threads of `cache`.
-mod threads {
-    pub(crate) use std::sync::MutexGuard;
-    pub(crate) use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-    pub(crate) use std::thread::{scope, yield_now};
-
-    pub(crate) use crate::common::run_on;
-    pub(crate) use crate::seen_mutex::SeenMutex as Mutex;
-}

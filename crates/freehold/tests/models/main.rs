@@ -1,8 +1,8 @@
-//! The protocols between CPUs under the model checkers loom and shuttle.
+//! The protocols between CPUs under the model checker loom.
 //!
 //! One program: allocators are generic, so each test program would compile its own copies of them.
 
-#[macro_use]
+#[expect(unused_macros, reason = "a model is of one design")]
 #[path = "../common/designs.rs"]
 mod designs;
 #[path = "../common/freehold_models.rs"]
@@ -15,10 +15,6 @@ mod loom_runs;
 mod loom_threads;
 #[path = "../common/machine.rs"]
 mod machine;
-#[path = "../common/shuttle_platform.rs"]
-mod shuttle_platform;
-#[path = "../common/shuttle_runs.rs"]
-mod shuttle_runs;
 
 mod designs_loom;
 mod freehold_loom;
@@ -29,4 +25,3 @@ mod freehold_loom_leases;
 mod freehold_loom_ranges;
 mod freehold_loom_remove;
 mod seam_loom;
-mod seam_shuttle;

@@ -206,29 +206,36 @@ macro_rules! words {
 }
 words!(AtomicU32: u32, AtomicU64: u64);
 
-/// A cell whose accesses are delayed, less often than those of words: there are many more.
-pub(super) struct GustyCell<T: Scalar>(NativeCell<T>);
+/// A cell whose accesses are delayed, less often than those of words: there are many more. One
+/// during a write is noticed: the lock that guards the cell was not held.
+pub(super) struct GustyCell<T: Scalar> {
+    value: NativeCell<T>,
+    is_being_written: AtomicBool,
+}
 
-impl<T: Scalar> GustyCell<T> {
-    fn reach(&self) -> &NativeCell<T> {
-        if fastrand::u8(..8) == 0 {
-            gust();
-        }
-        &self.0
+fn gust_at_cell() {
+    if fastrand::u8(..8) == 0 {
+        gust();
     }
 }
 
 impl<T: Scalar> SharedCell<T> for GustyCell<T> {
     fn new(value: T) -> Self {
-        GustyCell(NativeCell::new(value))
+        GustyCell { value: NativeCell::new(value), is_being_written: AtomicBool::new(false) }
     }
 
     fn get(&self) -> T {
-        self.reach().get()
+        gust_at_cell();
+        assert!(!self.is_being_written.load(Relaxed), "data race: a cell is read during a write");
+        self.value.get()
     }
 
     fn set(&self, value: T) {
-        self.reach().set(value);
+        let raced = self.is_being_written.swap(true, Relaxed);
+        assert!(!raced, "data race: a cell is written during a write");
+        gust_at_cell();
+        self.value.set(value);
+        self.is_being_written.store(false, Relaxed);
     }
 }
 
