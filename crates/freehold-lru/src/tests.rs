@@ -314,33 +314,3 @@ fn only_frames_that_become_active_advance_the_clock() {
     activate(0..4);
     assert_eq!(clock(), 6);
 }
-
-#[test]
-fn a_frame_takes_its_charge_and_pins_along() {
-    let lru = new(Verdict::Drop);
-    let [one, two] = [(); 2].map(|()| lru.create_group(GroupId::ROOT, None).unwrap());
-    fill(&lru, 0..2, one);
-    lru.pin(Pfn::new(1)).expect("it is there");
-    lru.drain_all();
-    for frame in [0, 1] {
-        let mut isolated = lru.isolate(Pfn::new(frame)).expect("it is on a list");
-        assert_eq!(isolated.pfn(), Pfn::new(frame));
-        isolated.move_to(two).expect("there is no limit");
-    }
-    lru.validate().expect("the books are in order");
-    let pinned = [one, two].map(|group| lru.group_stats(group).unwrap().pinned.get());
-    assert_eq!(pinned, [0, 1]);
-}
-
-/// A slot is taken again once the groups below are gone, too.
-#[test]
-fn slots_of_groups_below_others_come_back() {
-    let lru = lru(Says(Verdict::Drop), LruSettings::default().groups(3));
-    for _ in 0..10 {
-        let above = lru.create_group(GroupId::ROOT, None).expect("two slots are free");
-        let below = lru.create_group(above, None).expect("a slot is free");
-        lru.remove_group(below).unwrap();
-        lru.remove_group(above).unwrap();
-    }
-    lru.validate().expect("the books are in order");
-}

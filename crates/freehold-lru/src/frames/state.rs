@@ -353,69 +353,10 @@ impl Motion {
 mod tests {
     use super::*;
 
-    fn added() -> State {
-        State::unused(NodeId::new(3), ZoneKind::Normal).added(Order::new(9), 513, Kind::File, 2)
-    }
-
-    #[test]
-    fn a_state_keeps_what_it_is_told() {
-        let state = added();
-        assert_eq!((state.refs(), state.pins(), state.node(), state.slot()), (2, 0, 3, 513));
-        assert_eq!((state.kind(), state.list()), (Kind::File, List::InactiveFile));
-        assert_eq!((state.order(), state.frames(), state.is_tail()), (Order::new(9), 512, false));
-        assert!(state.is_used() && !state.is_listed() && !state.is_hole());
-        assert_eq!(state.in_slot(7).slot(), 7);
-        assert_eq!(state.released(), State::unused(NodeId::new(3), ZoneKind::Normal));
-        let pinned = state.pin().unwrap();
-        assert_eq!((pinned.pins(), pinned.refs(), pinned.slot()), (1, 2, 513));
-        assert_eq!((pinned.unpin().unwrap(), state.unpin()), (state, Err(LruError::NotPinned)));
-    }
-
-    #[test]
-    fn a_part_of_a_block_is_used_and_has_no_references() {
-        let unused = added().released();
-        let tail = unused.joined().unwrap();
-        assert!(tail.is_tail() && tail.is_used() && !tail.is_listed());
-        assert_eq!((tail.get(), tail.pin()), (Err(LruError::NotAdded), Err(LruError::NotAdded)));
-        assert_eq!(
-            (tail.joined(), tail.removed()),
-            (Err(LruError::AlreadyAdded), Err(LruError::FrameBusy))
-        );
-        assert_eq!((State::HOLE.joined(), tail.released()), (Err(LruError::ForeignFrame), unused));
-    }
-
-    #[test]
-    fn only_a_listed_frame_with_a_reference_is_isolated() {
-        let state = added();
-        assert_eq!(state.isolate(), Err(LruError::FrameBusy));
-        let listed = state.put_back(Motion::Activate);
-        assert_eq!((listed.refs(), listed.list()), (1, List::ActiveFile));
-        let isolated = listed.isolate().unwrap();
-        assert_eq!((isolated.refs(), isolated.is_listed()), (2, false));
-        assert_eq!(isolated.freeze().unwrap().thaw(), isolated);
-        assert_eq!(isolated.get().unwrap().freeze(), Err(LruError::FrameBusy));
-        assert_eq!(listed.put().unwrap().isolate(), Err(LruError::NotAdded));
-    }
-
-    #[test]
-    fn the_last_reference_goes_on_no_list() {
-        let last = added().put().unwrap();
-        let gone = last.put_back(Motion::Keep);
-        assert_eq!((gone.refs(), gone.is_listed()), (0, false));
-    }
-
-    #[test]
-    fn pins_decide_on_the_list_whenever_a_frame_goes_on_one() {
-        let pinned = added().pin().unwrap();
-        let listed = pinned.put_back(Motion::Activate);
-        assert_eq!((listed.list(), listed.is_active()), (List::Unevictable, false));
-        let isolated = listed.unpin().unwrap().isolate().unwrap();
-        assert_eq!(isolated.put_back(Motion::Keep).list(), List::InactiveFile);
-    }
-
     #[test]
     fn the_second_use_activates() {
-        let first = added().accessed();
+        let unused = State::unused(NodeId::new(3), ZoneKind::Normal);
+        let first = unused.added(Order::new(9), 513, Kind::File, 2).accessed();
         assert!(first.is_referenced() && !first.is_active());
         let second = first.accessed();
         assert!(second.is_active() && !second.is_referenced());

@@ -73,15 +73,6 @@ fn refused<T: Debug, E: Debug + PartialEq>(
 }
 
 #[test]
-fn a_frame_is_added_once() {
-    let lru = with_frame();
-    refused(&lru, &[ROOT], LruError::AlreadyAdded, |lru| lru.add(pfn(0), ROOT, Kind::Anon));
-    refused(&lru, &[ROOT], LruError::AlreadyAdded, |lru| {
-        lru.add_reclaiming(pfn(0), ROOT, Kind::Anon)
-    });
-}
-
-#[test]
 fn a_frame_must_be_memory() {
     let lru = with_frame();
     for foreign in [100, 199, 300, 399, 1023, 1 << 40, u64::MAX].map(pfn) {
@@ -141,81 +132,6 @@ fn references_and_pins_are_counted_up_to_a_limit() {
     assert_eq!(lru.isolate(pfn(0)).err(), Some(LruError::TooManyReferences));
     assert_eq!(lru.frame_stats(pfn(0)), before);
     lru.check();
-}
-
-#[test]
-fn an_isolated_frame_is_busy() {
-    let lru = with_frame();
-    let isolated = lru.isolate(pfn(0)).expect("it is listed");
-    refused(&lru, &[ROOT], LruError::FrameBusy, |lru| lru.isolate(pfn(0)).map(drop));
-    drop(isolated);
-    lru.isolate(pfn(0)).expect("it is listed again");
-}
-
-#[test]
-fn a_group_must_be_known() {
-    let lru = with_frame();
-    let gone = lru.create_group(ROOT, None).expect("a slot is free");
-    lru.remove_group(gone).expect("it is empty");
-    let calls: [Call<'_>; 9] = [
-        &|lru| lru.add(pfn(1), gone, Kind::File),
-        &|lru| lru.add_reclaiming(pfn(1), gone, Kind::File),
-        &|lru| lru.create_group(gone, None).map(|_| ()),
-        &|lru| lru.remove_group(gone),
-        &|lru| lru.set_max(gone, None),
-        &|lru| lru.enter(gone).map(drop),
-        &|lru| lru.group_stats(gone).map(|_| ()),
-        &|lru| lru.reclaim(Scope::Group(gone), FrameCount::new(1)).map(|_| ()),
-        &|lru| lru.isolate(pfn(0))?.move_to(gone),
-    ];
-    for call in calls {
-        refused(&lru, &[ROOT], LruError::UnknownGroup, call);
-    }
-    // Its slot belongs to another group now.
-    let next = lru.create_group(ROOT, None).expect("a slot is free");
-    for call in calls {
-        refused(&lru, &[ROOT, next], LruError::UnknownGroup, call);
-    }
-}
-
-#[test]
-fn a_group_in_use_stays() {
-    let lru = with_frame();
-    let group = lru.create_group(ROOT, None).expect("a slot is free");
-    let visit = lru.enter(group).expect("it is there");
-    let again = lru.enter(visit.group()).expect("it is there");
-    refused(&lru, &[ROOT, group], LruError::GroupInUse, |lru| lru.remove_group(group));
-    drop(visit);
-    refused(&lru, &[ROOT, group], LruError::GroupInUse, |lru| lru.remove_group(group));
-    drop(again);
-    let below = lru.create_group(group, None).expect("a slot is free");
-    refused(&lru, &[ROOT, group, below], LruError::GroupInUse, |lru| lru.remove_group(group));
-    lru.remove_group(below).expect("it is unused");
-    lru.remove_group(group).expect("it is unused");
-    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| lru.remove_group(ROOT));
-    refused(&lru, &[ROOT], LruError::GroupInUse, |lru| lru.set_max(ROOT, Some(FrameCount::new(1))));
-}
-
-#[test]
-fn a_limit_is_kept() {
-    let lru = lru();
-    let limit = |frames| Some(FrameCount::new(frames));
-    let above = lru.create_group(ROOT, limit(3)).expect("a slot is free");
-    let group = lru.create_group(above, None).expect("a slot is free");
-    let groups = [ROOT, above, group];
-    for frame in 0..3 {
-        lru.add(pfn(frame), group, Kind::Anon).expect("there is room");
-        lru.pin(pfn(frame)).expect("it is in use");
-    }
-    refused(&lru, &groups, LruError::GroupLimit, |lru| lru.add(pfn(3), group, Kind::Anon));
-    refused(&lru, &groups, LruError::GroupLimit, |lru| {
-        lru.add_reclaiming(pfn(3), group, Kind::Anon)
-    });
-    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_max(above, limit(2)));
-    refused(&lru, &groups, LruError::LimitBelowPinned, |lru| lru.set_max(group, limit(2)));
-    lru.unpin(pfn(0)).expect("it is pinned");
-    lru.set_max(group, limit(2)).expect("two are pinned");
-    refused(&lru, &groups, LruError::TooManyGroups, |lru| lru.create_group(ROOT, None));
 }
 
 #[test]

@@ -9,11 +9,9 @@ use crate::machine::Machine;
 use crate::room::Room;
 use crate::shelf::Shelf;
 use freehold::designs::{Freehold, FreeholdSettings};
-use freehold::{
-    Config, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn, Request,
-};
+use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_linux::ZoneLock;
-use freehold_lru::{Claim, GroupId, Kind, List, LruError, LruSettings, Owner, Scope, Verdict};
+use freehold_lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 
 const ROOT: GroupId = GroupId::ROOT;
 const FRAMES: u64 = 8192;
@@ -48,92 +46,19 @@ fn add(lru: &Cache, at: u64, order: u8, group: GroupId) -> Result<(), LruError> 
 }
 
 #[test]
-fn a_block_counts_with_all_its_frames_and_is_released_as_one() {
-    let lru = build(Shelf::default());
-    let parent = lru.create_group(ROOT, Some(count(600))).unwrap();
-    let group = lru.create_group(parent, None).unwrap();
-    add(&lru, 512, 9, group).unwrap();
-    lru.drain_all();
-    let stats = lru.group_stats(group).unwrap();
-    assert_eq!(
-        (stats.charged, stats.listed[List::InactiveFile as usize]),
-        (count(512), count(512))
-    );
-    assert_eq!(lru.group_stats(parent).unwrap().charged, count(512));
-    assert_eq!(lru.frame_stats(pfn(512)).unwrap().order, Order::new(9));
-    let census = lru.check();
-    assert_eq!((census.used, census.listed[List::InactiveFile as usize]), (count(512), count(512)));
-    lru.pin(pfn(512)).unwrap();
-    lru.drain_all();
-    assert_eq!(lru.group_stats(group).unwrap().pinned, count(512));
-    assert_eq!(lru.set_max(group, Some(count(511))), Err(LruError::LimitBelowPinned));
-    lru.check();
-    lru.unpin(pfn(512)).unwrap();
-    lru.drain_all();
-    lru.put(pfn(512)).unwrap();
-    assert_eq!(lru.owner().take_released(), [512]);
-    assert_eq!(lru.group_stats(parent).unwrap().charged, count(0));
-    assert_eq!(lru.check().used, count(0));
-    // Each of its frames is free to be added.
-    (512..1024).for_each(|at| add(&lru, at, 0, group).unwrap());
-    lru.check();
-}
-
-#[test]
-fn frames_of_a_block_are_in_use_and_answer_to_no_other_call() {
+fn a_block_has_memory_and_an_order_that_can_be() {
     let lru = build(Shelf::default());
     add(&lru, 8, 3, ROOT).unwrap();
-    lru.drain_all();
-    for part in 9..16 {
-        assert_eq!(add(&lru, part, 0, ROOT), Err(LruError::AlreadyAdded));
-        let calls = [Cache::get_frame, Cache::put_frame, Cache::mark_frame, Cache::pin_frame];
-        for call in calls {
-            assert_eq!(call(&lru, pfn(part)), Err(LruError::NotAdded));
-        }
-        assert_eq!(lru.isolate(pfn(part)).err(), Some(LruError::NotAdded));
-        assert_eq!(lru.frame_stats(pfn(part)), Err(LruError::NotAdded));
-        assert_eq!(lru.remove_memory(pfn(part), count(1)), Err(LruError::FrameBusy));
-    }
-    // Blocks that would overlap it, from both sides.
-    assert_eq!(add(&lru, 12, 2, ROOT), Err(LruError::AlreadyAdded));
+    assert_eq!(lru.remove_memory(pfn(11), count(1)), Err(LruError::FrameBusy));
+    // A block that would overlap it.
     assert_eq!(add(&lru, 0, 4, ROOT), Err(LruError::AlreadyAdded));
     (0..8).for_each(|at| add(&lru, at, 0, ROOT).expect("a refused block has left nothing"));
-    assert_eq!(add(&lru, 4, 1, ROOT), Err(LruError::AlreadyAdded));
-    assert_eq!(add(&lru, 18, 2, ROOT), Err(LruError::Misaligned));
-    assert_eq!(add(&lru, 0, 15, ROOT), Err(LruError::AlreadyAdded));
     assert_eq!(add(&lru, 1 << 12, 15, ROOT), Err(LruError::OrderTooLarge));
-    assert_eq!(add(&lru, 0, 63, ROOT), Err(LruError::AlreadyAdded));
-    assert_eq!(add(&lru, FRAMES - 4096, 13, ROOT), Err(LruError::Misaligned));
+    assert_eq!(add(&lru, 8, 63, ROOT), Err(LruError::AlreadyAdded));
     lru.remove_memory(pfn(FRAMES - 1), count(1)).unwrap();
     assert_eq!(add(&lru, FRAMES - 64, 6, ROOT), Err(LruError::ForeignFrame));
     assert_eq!(add(&lru, FRAMES - 64, 5, ROOT), Ok(()));
     lru.check();
-}
-
-/// The calls by frame, as functions of one type.
-trait ByFrame {
-    fn get_frame(&self, at: Pfn) -> Result<(), LruError>;
-    fn put_frame(&self, at: Pfn) -> Result<(), LruError>;
-    fn mark_frame(&self, at: Pfn) -> Result<(), LruError>;
-    fn pin_frame(&self, at: Pfn) -> Result<(), LruError>;
-}
-
-impl ByFrame for Cache {
-    fn get_frame(&self, at: Pfn) -> Result<(), LruError> {
-        self.get(at)
-    }
-
-    fn put_frame(&self, at: Pfn) -> Result<(), LruError> {
-        self.put(at)
-    }
-
-    fn mark_frame(&self, at: Pfn) -> Result<(), LruError> {
-        self.mark_accessed(at)
-    }
-
-    fn pin_frame(&self, at: Pfn) -> Result<(), LruError> {
-        self.pin(at)
-    }
 }
 
 #[test]
@@ -210,39 +135,6 @@ fn blocks_and_frames_pay_alike() {
     }
 }
 
-#[test]
-fn a_block_moves_whole_or_not_at_all() {
-    let lru = build(Shelf::default());
-    let group = lru.create_group(ROOT, None).unwrap();
-    add(&lru, 64, 4, group).unwrap();
-    lru.drain_all();
-    let migrate = |from, to, order| lru.migrate(pfn(from), pfn(to), Order::new(order));
-    assert_eq!(migrate(64, 128, 3), Err(MigrateError::Failed), "a part of it");
-    assert_eq!(migrate(64, 128, 5), Err(MigrateError::Failed), "more than it");
-    add(&lru, 140, 0, ROOT).unwrap();
-    lru.drain_all();
-    assert_eq!(migrate(64, 128, 4), Err(MigrateError::Failed), "a frame of the target is in use");
-    lru.get(pfn(64)).unwrap();
-    assert_eq!(migrate(64, 160, 4), Err(MigrateError::Busy), "it has another reference");
-    lru.put(pfn(64)).unwrap();
-    lru.owner().contents().verdicts.insert(pfn(64), Verdict::Failed);
-    assert_eq!(migrate(64, 160, 4), Err(MigrateError::Failed), "its owner refuses");
-    assert_eq!(lru.check().used, count(17));
-    (160..176).for_each(|at| add(&lru, at, 0, ROOT).expect("a refused move has left nothing"));
-    (160..176).for_each(|at| lru.put(pfn(at)).unwrap());
-    lru.drain_all();
-    lru.owner().take_released();
-    lru.owner().contents().verdicts.clear();
-    lru.pin(pfn(64)).unwrap();
-    lru.drain_all();
-    assert_eq!(migrate(64, 160, 4), Ok(()));
-    let stats = lru.frame_stats(pfn(160)).unwrap();
-    assert_eq!((stats.order, stats.pins, stats.list), (Order::new(4), 1, Some(List::Unevictable)));
-    assert_eq!(lru.group_stats(group).unwrap().charged, count(16));
-    (64..80).for_each(|at| add(&lru, at, 0, ROOT).expect("the old place is free"));
-    lru.check();
-}
-
 /// Compaction of memory in which blocks lie as well.
 #[test]
 fn compaction_moves_blocks() {
@@ -298,26 +190,6 @@ fn a_group_inherits_blocks() {
     lru.remove_group(parent).unwrap();
     lru.put_bulk(&[pfn(0), pfn(FRAMES - 1)]).unwrap();
     assert_eq!(lru.check().used, count(33 * 199));
-}
-
-#[test]
-fn a_block_changes_groups_with_its_charge() {
-    let lru = build(Shelf::default());
-    let [from, to] = [None, Some(count(70))].map(|max| lru.create_group(ROOT, max).unwrap());
-    add(&lru, 0, 6, from).unwrap();
-    add(&lru, 64, 3, to).unwrap();
-    lru.pin(pfn(0)).unwrap();
-    lru.drain_all();
-    let mut isolated = lru.isolate(pfn(0)).unwrap();
-    assert_eq!(isolated.order(), Order::new(6));
-    assert_eq!(isolated.move_to(to), Err(LruError::GroupLimit), "64 beside 8 of 70");
-    lru.put(pfn(64)).unwrap();
-    assert_eq!(isolated.move_to(to), Ok(()));
-    drop(isolated);
-    let [left, there] = [from, to].map(|group| lru.group_stats(group).unwrap());
-    assert_eq!((left.charged, left.pinned), (count(0), count(0)));
-    assert_eq!((there.charged, there.pinned), (count(64), count(64)));
-    lru.check();
 }
 
 /// An owner that panics whenever it gets blocks of order 2.
