@@ -272,33 +272,8 @@ fn lines(
 mod tests {
     use super::*;
     use crate::{ArenaBuilder, Host};
+    use freehold::ZoneKind;
     use freehold::designs::Freehold;
-    use freehold::{Request, ZoneKind};
-    use freehold_linux::ZoneLock;
-
-    #[test]
-    fn all_views_tell_the_same() {
-        let arena = ArenaBuilder::<ZoneLock<Host>>::new().bytes(64 << 20).build_frames().unwrap();
-        let allocator = arena.allocator();
-        (0..100).for_each(|_| assert!(allocator.alloc(Request::default()).is_ok()));
-        let snapshot = Snapshot::of(allocator);
-        let zone = &snapshot.zones[0];
-        let by_order = |blocks: &[u64]| -> u64 {
-            blocks.iter().enumerate().map(|(order, count)| count << order).sum()
-        };
-        let free: u64 = snapshot.zones.iter().map(|zone| zone.free).sum();
-        assert_eq!(by_order(&zone.free_blocks), zone.free);
-        assert_eq!(zone.free_by_type.iter().map(|blocks| by_order(blocks)).sum::<u64>(), zone.free);
-        assert!(snapshot.buddyinfo().starts_with("Node 0, zone   Normal"));
-        assert!(snapshot.zoneinfo().contains(&format!("pages free     {}\n", zone.free)));
-        let vmstat = snapshot.vmstat();
-        for line in [format!("nr_free_pages {free}"), "pgalloc 100".into(), "numa_hit 100".into()] {
-            assert!(vmstat.lines().any(|of| of == line), "{line}: {vmstat}");
-        }
-        let metrics = snapshot.prometheus();
-        let line = format!("freehold_zone_free_frames{{node=\"0\",zone=\"Normal\"}} {}", zone.free);
-        assert!(metrics.lines().any(|of| of == line), "{metrics}");
-    }
 
     /// As Linux 6.18 prints it, as far as the same exists here. A `$` marks a space that ends a
     /// line.
