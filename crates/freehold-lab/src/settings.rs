@@ -211,15 +211,4 @@ mod tests {
         let of_other = all.for_part(&[("samples", "3")], &[OTHER]);
         assert_eq!(of_other.to_string(), "samples=2");
     }
-
-    #[test]
-    fn mistakes_are_named_with_a_remedy() {
-        let error = |arguments: &[&str]| parse(arguments).unwrap_err().to_string();
-        assert!(error(&["pcp"]).contains("NAME=VALUE"));
-        assert!(error(&["bacth=3"]).contains("did you mean 'batch'?"));
-        assert!(error(&["tint=red"]).contains("there are pcp, batch, high"));
-        let assignments = parse(&["pcp=big"]).unwrap();
-        let error = assignments.of_design::<ZoneLockSettings>().unwrap_err().to_string();
-        assert!(error.contains("fixed|auto"), "{error}");
-    }
 }

@@ -160,22 +160,6 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_both_have_tell_cells_apart() {
-        let a = [cell("x", &[("pcp", "auto")]), cell("x", &[("pcp", "fixed")]), cell("y", &[])];
-        let b = [cell("x", &[("pcp", "fixed"), ("new", "1")]), cell("z", &[])];
-        let Matched { both, only_a, only_b } = matched(&a, &b).unwrap();
-        assert!(
-            both.len() == 1 && std::ptr::eq(both[0].0, &a[1]) && std::ptr::eq(both[0].1, &b[0])
-        );
-        let words = |cells: &[&Cell], others| -> Vec<_> {
-            cells.iter().map(|cell| cell.in_words_beside(others)).collect()
-        };
-        let auto = "x in bulk on host (pcp=auto, not fixed)";
-        assert_eq!(words(&only_a, &b), [auto, "y in bulk on host"]);
-        assert_eq!(words(&only_b, &a), ["z in bulk on host"]);
-    }
-
-    #[test]
     fn cells_that_cannot_be_told_apart_are_refused() {
         let mut twice = [cell("x", &[("pcp", "auto")]), cell("x", &[("pcp", "auto")])];
         let error = tell_apart(&mut twice).unwrap_err().to_string();

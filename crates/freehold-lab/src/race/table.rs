@@ -257,30 +257,6 @@ mod tests {
     }
 
     #[test]
-    fn rows_stand_below_the_line_of_their_heat() {
-        let best_peer = Some("mimalloc".to_owned());
-        let with_peer = Row { best_peer, ..row("mimalloc", "fill", 16.0) };
-        let results = results(vec![
-            row("freehold", "fill", 1.5),
-            row("zone-lock", "fill", 1.5),
-            with_peer,
-            row("freehold", "pair", 16.0),
-        ]);
-        let lines = rows(&results);
-        let firsts = lines[2..].iter().map(|line| line.trim().split("   ").next().unwrap());
-        let expected = [
-            "fill, 1 thread, memory 1.5x",
-            "freehold",
-            "zone-lock",
-            "fill, 1 thread, memory 16x; best peer: mimalloc",
-            "mimalloc",
-            "pair, 1 thread, memory 16x",
-            "freehold",
-        ];
-        assert_eq!(firsts.collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
     fn a_failure_is_named_with_its_heat_and_reason() {
         let failed = Row { referee: "lost a frame".to_owned(), ..row("bad", "random", 1.5) };
         let results = results(vec![failed]);

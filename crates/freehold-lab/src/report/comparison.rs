@@ -294,25 +294,6 @@ mod tests {
     }
 
     #[test]
-    fn each_machine_ranks_its_own_results() {
-        let places: Vec<_> = comparison()
-            .ranking
-            .into_iter()
-            .map(|ranked| (ranked.machine, ranked.design, ranked.standings[0].ratio))
-            .collect();
-        let place = |machine: &str, design: &str, ratio| (machine.into(), design.into(), ratio);
-        assert_eq!(
-            places,
-            [
-                place("host", "zone-lock", 1.0),
-                place("host", "merge-ahead", 0.5),
-                place("skylake-2s", "merge-ahead", 2.5),
-                place("skylake-2s", "zone-lock", 1.0),
-            ]
-        );
-    }
-
-    #[test]
     fn the_text_has_two_rows_and_two_places_for_each_design() {
         let comparison = comparison();
         let parts = [comparison.answer(true), comparison.answer(false), comparison.legend(&[])];

@@ -188,7 +188,7 @@ fn paragraph(bullet: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::by_hand::{measured, simulated};
+    use crate::report::by_hand::measured;
     use crate::report::comparison::Terms;
     use crate::report::document::RunResult;
     use crate::report::goal::RATE;
@@ -243,21 +243,6 @@ mod tests {
         ];
         assert_eq!(cells, expected, "{answer}");
         assert_eq!((bar(0.5), bar(1.0 / 96.0)), ("██████".to_owned(), "▏".to_owned()));
-    }
-
-    #[test]
-    fn a_table_fits_with_its_reasons_and_the_paragraphs_have_all_of_them() {
-        let waits = [("zone_lock", 0.8), ("zone_lock.free", 0.8)];
-        let comparison = of(vec![
-            simulated("zone-lock", 1e6, &waits),
-            simulated("merge-ahead pcp=fixed", 2e6, &waits),
-        ]);
-        let (answer, why) = (comparison.answer(true), comparison.why());
-        assert!(answer.contains("zone lock 80.0 %") && answer.contains("a prediction"), "{answer}");
-        assert!(why.contains("1. merge-ahead pcp=fixed, 2.00x zone-lock: waits 80.0 %"), "{why}");
-        assert!(comparison.legend(&[]).contains("one seed, which gives no interval"));
-        let all = [answer, why, comparison.legend(&[])].join("\n");
-        assert!(all.lines().all(|line| line.chars().count() <= 100), "{all}");
     }
 
     #[test]

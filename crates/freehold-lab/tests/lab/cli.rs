@@ -169,14 +169,6 @@ fn more_memory_than_there_is_ends_in_advice() {
 }
 
 #[test]
-fn more_cpus_than_there_are_is_a_usage_error() {
-    let output = freehold(&["run", "bulk", "--cpus", "100000"]);
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("CPUs of the host"), "{stderr}");
-}
-
-#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     use std::io::Read;
     let mut child = Command::new(env!("CARGO_BIN_EXE_freehold"))

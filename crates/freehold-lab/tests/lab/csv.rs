@@ -141,15 +141,3 @@ fn will_it_scale_reads_its_own_table() {
         assert!(stderr.contains(remedy), "{stderr}");
     }
 }
-
-#[test]
-fn a_table_is_no_document() {
-    for command in
-        [&["run", "page-fault"][..], &["compare", "page-fault"], &["race"], &["list", "designs"]]
-    {
-        let output = freehold(&[command, &["--csv", "--json"]].concat());
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("cannot be used with '--json'"), "{stderr}");
-    }
-}
