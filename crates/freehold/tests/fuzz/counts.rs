@@ -50,8 +50,7 @@ impl Naive {
                 assert_eq!(sum, blocks, "zone {index}, order {order}");
             }
             let pageblocks = self.block_zones.iter().filter(|&&zone| zone == Some(index)).count();
-            // Some designs count those without memory left as well.
-            assert!(of.pageblocks.iter().sum::<u64>() >= pageblocks as u64, "zone {index}");
+            assert_eq!(of.pageblocks.iter().sum::<u64>(), pageblocks as u64, "zone {index}");
         }
         assert_eq!(machine.free_by_type(self.zones.len()), None);
     }

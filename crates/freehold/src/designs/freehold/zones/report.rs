@@ -59,7 +59,7 @@ impl<P: Platform> Zones<P> {
         for pageblock in self.pageblocks_of(zone) {
             let state = self.pageblocks.state(pageblock);
             let of = state.migratetype().index();
-            if !state.is_isolated() {
+            if !state.is_isolated() && state.used_for() != Use::Absent {
                 counts.pageblocks[of] += 1;
             }
             match (state.used_for(), state.holder()) {
