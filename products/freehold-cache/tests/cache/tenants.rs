@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
-use freehold_cache::{Block, Cache, CacheError, Limits, LruPolicy};
+use freehold_cache::{Block, Cache, Limits, LruPolicy};
 
 use crate::disk::Disk;
 use crate::{Random, from_env};
