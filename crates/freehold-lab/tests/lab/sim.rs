@@ -342,3 +342,21 @@ fn frames_of_a_node_without_cpus_are_used_and_cost_more() {
     let rate = |result: &Value| result["work"]["per_second"].as_f64().unwrap();
     assert!(rate(&far) < rate(&near), "{} and {}", rate(&far), rate(&near));
 }
+
+#[test]
+fn a_machine_from_lscpu_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let lscpu = "> Architecture: ppc64le\n> CPU(s): 80\n> Thread(s) per core: 8\n\
+        > Core(s) per socket: 1\n> Socket(s): 10\n> NUMA node(s): 1\n\
+        > Model name: POWER9 (architected), altivec supported\n> NUMA node0 CPU(s): 0-79\n";
+    let numactl = "available: 1 nodes (0)\nnode 0 cpus: 0 1 2\nnode 0 size: 2048 MB\n";
+    std::fs::write(path("lscpu"), lscpu).unwrap();
+    std::fs::write(path("numactl"), numactl).unwrap();
+    let machine = stdout(freehold(&["machine", "from-lscpu", &path("lscpu"), &path("numactl")]));
+    std::fs::write(path("m.toml"), &machine).unwrap();
+    let file = path("m.toml");
+    let arguments = ["run", "page-fault", "--machine", &file, "--cpus", "80", "--json"];
+    let document = stdout(freehold(&[&arguments[..], &["--set", "task_bytes=1MiB"]].concat()));
+    assert_eq!(results(&document)[0]["work"]["count"].as_u64().unwrap() % 80, 0, "{machine}");
+}
