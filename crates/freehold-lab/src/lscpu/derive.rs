@@ -80,6 +80,12 @@ impl Derived {
         }
         if facts.has_offline_cpus {
             self.note("some CPUs are off-line: they count as there");
+        } else if total * threads < self.cpus {
+            // On s390 sockets are counted within books, and these within drawers.
+            self.note(
+                "there are more CPUs than the sockets have, as where they are counted within books",
+            );
+            return Cores { of_class: [self.cpus / threads, 0, 0], threads };
         }
         Cores { of_class: [total, 0, 0], threads }
     }

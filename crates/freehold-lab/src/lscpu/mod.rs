@@ -251,6 +251,11 @@ node   0   1   2
             (16, 1, 16, 1),
             "L1d cache: 512 KiB (16 instances)\nL2 cache: 8 MiB (4 instances)\nNUMA node(s): 1\n",
         );
+        let books = old_lscpu(
+            "Architecture: s390x",
+            (20, 1, 4, 1),
+            "Book(s) per drawer: 5\nNUMA node(s): 1\nOff-line CPU(s) list:\n",
+        );
         let with_cxl = old_lscpu("Model name: Intel(R) Xeon(R) 6960P", (4, 1, 2, 2), "")
             + "L3 cache: 864 MiB (2 instances)\n"
             + NODES_WITH_CXL;
@@ -276,6 +281,8 @@ node   0   1   2
             (&altra, &[(CoresPerLlc, 80.0), (LlcKib, 0.0), (L2Kib, 1024.0), (L1Ns, 1.2)]),
             (little, &[(CoresPerLlc, 1.0), (ECores, 4.0), (LpCores, 3.0)]),
             (&clusters, &[(CoresPerLlc, 4.0), (LlcKib, 2048.0), (L2Kib, 32.0)]),
+            (&books.replace("Off-line CPU(s) list:\n", ""), &[(CoresPerLlc, 20.0)]),
+            (&books, &[(CoresPerLlc, 4.0)]),
             (&with_cxl, &[(Sockets, 2.0), (CoresPerLlc, 2.0), (LlcKib, 442368.0)]),
         ];
         for (text, figures) in table {
