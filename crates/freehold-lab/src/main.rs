@@ -16,6 +16,7 @@ mod fragmentation;
 mod frames;
 mod host;
 mod list;
+mod lscpu;
 mod machine;
 #[cfg(test)]
 mod mangled;
@@ -87,6 +88,7 @@ fn main() -> ExitCode {
         cli::Command::Trace(cli::TraceCommand::Info(args)) => trace::info(args),
         cli::Command::Diff(args) => diff::diff(args),
         cli::Command::List(args) => list::list(args),
+        cli::Command::Machine(cli::MachineCommand::FromLscpu(args)) => lscpu::from_lscpu(args),
         cli::Command::Completions(args) => shell::completions(args),
         cli::Command::Man(args) => shell::man(args),
         cli::Command::ProbePeer { library } => race::probe::probe(library),

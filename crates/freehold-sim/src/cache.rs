@@ -16,32 +16,44 @@
 //! Counters are 32 bits wide and wrap. A line that was not touched while 2^32 lines came in, about
 //! a minute of one core clearing memory without pause, may seem to be cached again.
 
-use crate::spec::Costs;
+use crate::spec::{Costs, Key, Spec};
 
 /// The counter of lines that came into a cache, at some moment.
 pub(crate) type Stamp = u32;
 
+/// The private cache of a core.
+#[derive(Clone, Copy, Debug)]
+struct Private {
+    fills: Stamp,
+    l2_lines: u32,
+    class: u8,
+}
+
 /// The private caches of all cores and all last-level caches.
 #[derive(Debug)]
 pub(crate) struct Caches {
-    core_fills: Vec<Stamp>,
+    private: Vec<Private>,
     llc_fills: Vec<Stamp>,
     cores_per_llc: usize,
     llcs_per_node: usize,
+    llcs_per_socket: usize,
     l1_lines: u32,
-    l2_lines: u32,
     llc_lines: u32,
 }
 
 impl Caches {
-    pub(crate) fn new(cores: usize, llcs: usize, nodes: usize, costs: &Costs) -> Self {
+    pub(crate) fn new(spec: &Spec, costs: &Costs) -> Self {
+        let private = |core| {
+            let class = spec.class_of(core);
+            Private { fills: 0, l2_lines: costs.l2_lines[class], class: class as u8 }
+        };
         Caches {
-            core_fills: vec![0; cores],
-            llc_fills: vec![0; llcs],
-            cores_per_llc: cores / llcs,
-            llcs_per_node: llcs / nodes,
+            private: (0..spec.cores()).map(private).collect(),
+            llc_fills: vec![0; spec.llcs()],
+            cores_per_llc: spec.cores_of_llc(),
+            llcs_per_node: spec.llcs() / spec.cpu_nodes(),
+            llcs_per_socket: spec.get(Key::LlcsPerSocket) as usize,
             l1_lines: costs.l1_lines,
-            l2_lines: costs.l2_lines,
             llc_lines: costs.llc_lines,
         }
     }
@@ -52,7 +64,26 @@ impl Caches {
         core / self.cores_per_llc
     }
 
-    /// The node, that is the socket, of a last-level cache.
+    /// Whether there are last-level caches. Without, there are still the groups of cores that
+    /// would have one.
+    #[inline]
+    pub(crate) fn has_llcs(&self) -> bool {
+        self.llc_lines > 0
+    }
+
+    /// The class of a core.
+    #[inline]
+    pub(crate) fn class_of(&self, core: usize) -> usize {
+        usize::from(self.private[core].class)
+    }
+
+    /// The socket of a last-level cache.
+    #[inline]
+    pub(crate) fn socket_of_llc(&self, llc: usize) -> usize {
+        llc / self.llcs_per_socket
+    }
+
+    /// The node of a last-level cache.
     #[inline]
     pub(crate) fn node_of_llc(&self, llc: usize) -> usize {
         llc / self.llcs_per_node
@@ -71,7 +102,7 @@ impl Caches {
 
     #[inline]
     pub(crate) fn core_stamp(&self, core: usize) -> Stamp {
-        self.core_fills[core]
+        self.private[core].fills
     }
 
     #[inline]
@@ -82,7 +113,7 @@ impl Caches {
     /// How many lines have come into the core since the stamp.
     #[inline]
     pub(crate) fn age(&self, core: usize, stamp: Stamp) -> u32 {
-        self.core_fills[core].wrapping_sub(stamp)
+        self.private[core].fills.wrapping_sub(stamp)
     }
 
     /// Whether a line of this age is in the first-level cache.
@@ -93,26 +124,25 @@ impl Caches {
 
     /// Whether a line of this age is in the core's private cache.
     #[inline]
-    pub(crate) fn in_core(&self, age: u32) -> bool {
-        age < self.l2_lines
+    pub(crate) fn in_core(&self, core: usize, age: u32) -> bool {
+        age < self.private[core].l2_lines
     }
 
-    /// Whether the last-level cache holds, or could take from its core, a line whose last touch was
-    /// `llc_stamp` there and `age` lines ago in the core.
-    pub(crate) fn in_llc(&self, llc: usize, llc_stamp: Stamp, age: u32) -> bool {
-        let since = u64::from(self.llc_fills[llc].wrapping_sub(llc_stamp));
-        let private = if age > self.l2_lines {
-            since * u64::from(self.l2_lines) / u64::from(age)
-        } else {
-            since
-        };
+    /// Whether the last-level cache of a core holds, or could take from it, a line whose last touch
+    /// was `llc_stamp` there and `age` lines ago in the core.
+    pub(crate) fn in_llc(&self, core: usize, llc_stamp: Stamp, age: u32) -> bool {
+        let since = u64::from(self.llc_fills[self.llc_of(core)].wrapping_sub(llc_stamp));
+        let l2_lines = self.private[core].l2_lines;
+        let private =
+            if age > l2_lines { since * u64::from(l2_lines) / u64::from(age) } else { since };
         since - private < u64::from(self.llc_lines)
     }
 
     /// Lines come into a core: from outside its last-level cache, or from there.
     #[inline]
     pub(crate) fn fill(&mut self, core: usize, lines: u32, from_outside: bool) {
-        self.core_fills[core] = self.core_fills[core].wrapping_add(lines);
+        let fills = &mut self.private[core].fills;
+        *fills = fills.wrapping_add(lines);
         if from_outside {
             let llc = self.llc_of(core);
             self.llc_fills[llc] = self.llc_fills[llc].wrapping_add(lines);
@@ -131,7 +161,7 @@ mod tests {
         for (key, kib) in [(Key::L1Kib, 1.0), (Key::L2Kib, 1.0), (Key::LlcKib, 2.0)] {
             spec.set(key, kib, "a test");
         }
-        Caches::new(2, 1, 1, &Costs::new(&spec))
+        Caches::new(&spec, &Costs::new(&spec))
     }
 
     #[test]
@@ -140,11 +170,11 @@ mod tests {
         caches.fill(0, 1, true);
         let stamp = caches.core_stamp(0);
         caches.fill(0, 15, true);
-        assert!(caches.in_core(caches.age(0, stamp)));
+        assert!(caches.in_core(0, caches.age(0, stamp)));
         caches.fill(1, 100, true);
-        assert!(caches.in_core(caches.age(0, stamp)), "another core's lines do not matter");
+        assert!(caches.in_core(0, caches.age(0, stamp)), "another core's lines do not matter");
         caches.fill(0, 1, true);
-        assert!(!caches.in_core(caches.age(0, stamp)));
+        assert!(!caches.in_core(0, caches.age(0, stamp)));
     }
 
     #[test]
@@ -177,7 +207,7 @@ mod tests {
         caches.fill(0, 1, true);
         let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
         caches.fill(0, 1000, false);
-        assert!(!caches.in_core(caches.age(0, stamp)));
+        assert!(!caches.in_core(0, caches.age(0, stamp)));
         assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
     }
 }

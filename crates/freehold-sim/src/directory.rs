@@ -37,21 +37,21 @@ fn hit(in_l1: bool, prices: &CoreCosts) -> Fetch {
 }
 
 impl Hierarchy {
-    /// Charges one access at `now` by a core, whose sibling thread may be running as well.
+    /// Charges one access at `now` by a core, for a thread with so many running siblings.
     #[inline]
     pub(crate) fn access(
         &mut self,
         now: Picos,
         core: usize,
-        beside_sibling: bool,
+        siblings: usize,
         index: usize,
         op: Op,
     ) -> Outcome {
-        let prices = &self.costs.core[usize::from(beside_sibling)];
+        let prices = &self.costs.core[self.caches.class_of(core)][siblings];
         let line = &mut self.lines[index];
         if line.holding == Holding::Single && line.core as usize == core {
             let age = self.caches.age(core, line.stamp_or_set);
-            if self.caches.in_core(age) {
+            if self.caches.in_core(core, age) {
                 line.stamp_or_set = self.caches.core_stamp(core);
                 line.llc_stamp = self.caches.llc_stamp(self.caches.llc_of(core));
                 line.dirty |= op.writes();
@@ -69,7 +69,7 @@ impl Hierarchy {
                 return Outcome { served, done_at };
             }
         }
-        self.access_slowly(now, core, beside_sibling, index, op)
+        self.access_slowly(now, core, siblings, index, op)
     }
 
     /// An access of a line that the core does not have to itself.
@@ -77,7 +77,7 @@ impl Hierarchy {
         &mut self,
         now: Picos,
         core: usize,
-        beside_sibling: bool,
+        siblings: usize,
         index: usize,
         op: Op,
     ) -> Outcome {
@@ -97,14 +97,14 @@ impl Hierarchy {
             let start = if line.core as usize == core { now.max(line.free_at) } else { now };
             self.renew_share(index, core);
             let Fetch { served, cost } =
-                hit(self.caches.in_l1(age), self.core_costs(beside_sibling));
+                hit(self.caches.in_l1(age), self.core_costs(core, siblings));
             return Outcome { served, done_at: start + cost };
         }
         let start = now.max(self.lines[index].free_at);
         let invalidation = if op.writes() { self.invalidation(index, core) } else { 0 };
         let mut fetch = match own {
             Some(_) if invalidation > 0 => Fetch { served: Served::Upgrade, cost: 0 },
-            Some(age) => hit(self.caches.in_l1(age), self.core_costs(beside_sibling)),
+            Some(age) => hit(self.caches.in_l1(age), self.core_costs(core, siblings)),
             None => self.fetch(now, core, index),
         };
         fetch.cost = fetch.cost.max(invalidation);
@@ -119,7 +119,7 @@ impl Hierarchy {
         }
         let mut done_at = start + fetch.cost;
         if op == Op::Rmw {
-            done_at += self.core_costs(beside_sibling).rmw;
+            done_at += self.core_costs(core, siblings).rmw;
         }
         self.lines[index].free_at = done_at;
         if self.lines[index].spun_on && op.writes() {
@@ -140,11 +140,11 @@ impl Hierarchy {
                 let holder = line.core as usize;
                 let llc = self.caches.llc_of(holder);
                 let age = self.caches.age(holder, line.stamp_or_set);
-                let private = self.caches.in_core(age);
+                let private = self.caches.in_core(holder, age);
                 if private && llc == own_llc {
-                    return Fetch { served: Served::SameLlc, cost: self.costs.same_llc };
+                    return self.transfer(index, llc, own_llc);
                 }
-                if private || self.caches.in_llc(llc, line.llc_stamp, age) {
+                if private || self.caches.in_llc(holder, line.llc_stamp, age) {
                     if llc == own_llc {
                         return Fetch { served: Served::Llc, cost: self.costs.llc };
                     }
@@ -184,16 +184,18 @@ impl Hierarchy {
         self.sharers.llc_copy(set, llc).is_some_and(|copy| {
             let core = copy.core as usize;
             let age = self.sharers.core_stamp(set, core).map_or(0, |s| self.caches.age(core, s));
-            self.caches.in_llc(llc, copy.stamp, age)
+            self.caches.in_llc(core, copy.stamp, age)
         })
     }
 
-    /// A dirty line from under another last-level cache.
+    /// A line that another core has to itself, or a dirty one from under another last-level cache.
     fn transfer(&self, index: usize, from: usize, to: usize) -> Fetch {
-        let (writer, reader) = (self.caches.node_of_llc(from), self.caches.node_of_llc(to));
-        if writer == reader {
+        let (writer, reader) = (self.caches.socket_of_llc(from), self.caches.socket_of_llc(to));
+        if from == to && self.caches.has_llcs() {
+            Fetch { served: Served::SameLlc, cost: self.costs.same_llc }
+        } else if writer == reader {
             Fetch { served: Served::SameSocket, cost: self.costs.same_socket }
-        } else if self.lines[index].home as usize == writer {
+        } else if self.costs.sockets[self.lines[index].home as usize] == writer {
             Fetch { served: Served::RemoteCache, cost: self.costs.remote_home_writer }
         } else {
             Fetch { served: Served::RemoteCache, cost: self.costs.remote_home_reader }
@@ -203,11 +205,8 @@ impl Hierarchy {
     fn read_memory(&mut self, now: Picos, core: usize, index: usize) -> Fetch {
         let home = self.lines[index].home as usize;
         let queued = self.memory.read(now, home, 1);
-        if home == self.caches.node_of(core) {
-            Fetch { served: Served::LocalDram, cost: self.costs.dram_local + queued }
-        } else {
-            Fetch { served: Served::RemoteDram, cost: self.costs.dram_remote + queued }
-        }
+        let (served, costs) = self.place_of(core, home);
+        Fetch { served, cost: costs.line + queued }
     }
 
     /// After a write to a line that a lock's first waiter keeps reading, the waiter reads it again.
@@ -219,7 +218,7 @@ impl Hierarchy {
         if let Some(spinner) = spinner
             && spinner as usize != core
         {
-            self.access(at, spinner as usize, false, index, Op::Read);
+            self.access(at, spinner as usize, 0, index, Op::Read);
         }
     }
 }
@@ -239,7 +238,7 @@ mod tests {
     /// Accesses line 0, long after everything before; returns where it was served and at what cost.
     fn at(hierarchy: &mut Hierarchy, now_us: u64, core: usize, op: Op) -> (Served, Picos) {
         let now = now_us * 1_000_000;
-        let outcome = hierarchy.access(now, core, false, 0, op);
+        let outcome = hierarchy.access(now, core, 0, 0, op);
         (outcome.served, outcome.done_at - now)
     }
 
@@ -289,7 +288,7 @@ mod tests {
         at(&mut h, 1, 0, Op::Write);
         let now = 1_000_000_000;
         let done: Vec<_> =
-            (1..4).map(|core| h.access(now, core, false, 0, Op::Write).done_at - now).collect();
+            (1..4).map(|core| h.access(now, core, 0, 0, Op::Write).done_at - now).collect();
         assert_eq!(done, [53_800, 107_600, 161_400]);
     }
 
@@ -320,8 +319,8 @@ mod tests {
         let mut h = Hierarchy::new(&spec);
         h.lines = vec![Line::COLD; (1 << 16) + 1];
         for index in 0..h.lines.len() {
-            h.access(0, 0, false, index, Op::Write);
-            h.access(0, 1, false, index, Op::Read);
+            h.access(0, 0, 0, index, Op::Write);
+            h.access(0, 1, 0, index, Op::Read);
         }
         assert_eq!(at(&mut h, 1_000_000, 1, Op::Read).0, Served::LocalDram);
     }

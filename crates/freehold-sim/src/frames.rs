@@ -30,12 +30,12 @@ impl Hierarchy {
         &mut self,
         now: Picos,
         core: usize,
-        beside_sibling: bool,
+        siblings: usize,
         pfn: u64,
         node: usize,
     ) -> Outcome {
         // The core is no faster with lines that it does not have.
-        let of_core = self.core_costs(beside_sibling).clear_cached;
+        let of_core = self.core_costs(core, siblings).clear_cached;
         let outcome = match self.nearness(core, pfn) {
             Nearness::Private { .. } => Outcome { served: Served::L2, done_at: now + of_core },
             Nearness::OwnLlc => {
@@ -47,12 +47,8 @@ impl Hierarchy {
                 self.memory.read(now, node, self.costs.clear_reads);
                 // In the long run each dirty line that comes into a cache pushes one out.
                 self.memory.write(now, node, u64::from(LINES));
-                let (served, price) = if node == self.caches.node_of(core) {
-                    (Served::LocalDram, self.costs.clear_local)
-                } else {
-                    (Served::RemoteDram, self.costs.clear_remote)
-                };
-                let slowest = price.max(of_core).max(self.memory.backlog(now, node));
+                let (served, costs) = self.place_of(core, node);
+                let slowest = costs.clear.max(of_core).max(self.memory.backlog(now, node));
                 Outcome { served, done_at: now + slowest }
             }
         };
@@ -65,16 +61,16 @@ impl Hierarchy {
         &mut self,
         now: Picos,
         core: usize,
-        beside_sibling: bool,
+        siblings: usize,
         pfn: u64,
         node: usize,
     ) -> Outcome {
         let outcome = match self.nearness(core, pfn) {
             Nearness::Private { in_l1: true } => {
-                Outcome { served: Served::L1, done_at: now + self.core_costs(beside_sibling).l1 }
+                Outcome { served: Served::L1, done_at: now + self.core_costs(core, siblings).l1 }
             }
             Nearness::Private { in_l1: false } => {
-                Outcome { served: Served::L2, done_at: now + self.core_costs(beside_sibling).l2 }
+                Outcome { served: Served::L2, done_at: now + self.core_costs(core, siblings).l2 }
             }
             Nearness::OwnLlc => {
                 self.caches.fill(core, 1, false);
@@ -83,12 +79,8 @@ impl Hierarchy {
             Nearness::Elsewhere => {
                 self.caches.fill(core, 1, true);
                 let queued = self.memory.read(now, node, 1);
-                let (served, latency) = if node == self.caches.node_of(core) {
-                    (Served::LocalDram, self.costs.dram_local)
-                } else {
-                    (Served::RemoteDram, self.costs.dram_remote)
-                };
-                Outcome { served, done_at: now + latency + queued }
+                let (served, costs) = self.place_of(core, node);
+                Outcome { served, done_at: now + costs.line + queued }
             }
         };
         self.touched(core, pfn);
@@ -104,9 +96,10 @@ impl Hierarchy {
         };
         let age = self.caches.age(holder, content.stamp);
         let llc = self.caches.llc_of(holder);
-        if holder == core && self.caches.in_core(age) {
+        if holder == core && self.caches.in_core(core, age) {
             Nearness::Private { in_l1: self.caches.in_l1(age) }
-        } else if llc == self.caches.llc_of(core) && self.caches.in_llc(llc, content.llc_stamp, age)
+        } else if llc == self.caches.llc_of(core)
+            && self.caches.in_llc(holder, content.llc_stamp, age)
         {
             Nearness::OwnLlc
         } else {
@@ -141,7 +134,7 @@ mod tests {
         h.frames.cover(100, 1000);
         let mut clear = |core: usize, pfn: u64, ms: u64| {
             let now = ms * 1_000_000_000;
-            let outcome = h.clear_frame(now, core, false, pfn, 0);
+            let outcome = h.clear_frame(now, core, 0, pfn, 0);
             (outcome.served, outcome.done_at - now)
         };
         assert_eq!(clear(0, 100, 1), (Served::LocalDram, 325_000));
@@ -158,9 +151,8 @@ mod tests {
     #[test]
     fn many_cores_that_clear_share_the_bandwidth() {
         let mut h = Hierarchy::new(&preset("skylake-2s").unwrap());
-        let done: Vec<_> =
-            (0..28).map(|core| h.clear_frame(0, core, false, 0, 0).done_at).collect();
-        let frame = 64 * h.memory.line_service();
+        let done: Vec<_> = (0..28).map(|core| h.clear_frame(0, core, 0, 0, 0).done_at).collect();
+        let frame = 64 * h.costs.line_service[0];
         assert_eq!(done[0], 325_000, "the core is the limit");
         assert_eq!(done[27], 28 * frame, "the memory is the limit");
     }

@@ -1,10 +1,11 @@
 //! The memory system as a whole: lines, sharers, caches, memory, contents of frames, prices. What
 //! an access of it costs is in `directory`, and what clearing a frame costs in `frames`.
 
+use crate::access::Served;
 use crate::cache::{Caches, Stamp};
 use crate::memory::Memory;
 use crate::sharers::Sharers;
-use crate::spec::{CoreCosts, Costs, Picos, Spec};
+use crate::spec::{CoreCosts, Costs, MemoryCosts, Picos, Spec};
 
 /// The home of a line that was never touched and has no assigned home.
 pub(crate) const NO_HOME: u8 = u8::MAX;
@@ -101,8 +102,8 @@ impl Hierarchy {
     pub(crate) fn new(spec: &Spec) -> Self {
         let costs = Costs::new(spec);
         Hierarchy {
-            caches: Caches::new(spec.cores(), spec.llcs(), spec.nodes(), &costs),
-            memory: Memory::new(spec.nodes(), costs.line_service),
+            caches: Caches::new(spec, &costs),
+            memory: Memory::new(&costs.line_service),
             lines: Vec::new(),
             sharers: Sharers::new(spec.cores(), spec.llcs()),
             spinners: Vec::new(),
@@ -111,9 +112,17 @@ impl Hierarchy {
         }
     }
 
-    /// The prices inside a core, alone or beside a running sibling.
+    /// The prices inside a core for a thread with so many running siblings.
     #[inline]
-    pub(crate) fn core_costs(&self, beside_sibling: bool) -> &CoreCosts {
-        &self.costs.core[usize::from(beside_sibling)]
+    pub(crate) fn core_costs(&self, core: usize, siblings: usize) -> &CoreCosts {
+        &self.costs.core[self.caches.class_of(core)][siblings]
+    }
+
+    /// The memory of a node as seen from one core.
+    #[inline]
+    pub(crate) fn place_of(&self, core: usize, node: usize) -> (Served, MemoryCosts) {
+        let own = self.caches.node_of(core);
+        let served = if node == own { Served::LocalDram } else { Served::RemoteDram };
+        (served, self.costs.memory(own, node))
     }
 }

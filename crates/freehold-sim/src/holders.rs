@@ -13,7 +13,7 @@ impl Hierarchy {
             Holding::None => false,
             Holding::Single => {
                 line.core as usize == core
-                    && self.caches.in_core(self.caches.age(core, line.stamp_or_set))
+                    && self.caches.in_core(core, self.caches.age(core, line.stamp_or_set))
                     && !(line.spun_on && op.writes())
             }
             Holding::Shared => {
@@ -26,7 +26,7 @@ impl Hierarchy {
     pub(crate) fn age_as_sharer(&self, set: SetId, core: usize) -> Option<u32> {
         let stamp = self.sharers.core_stamp(set, core)?;
         let age = self.caches.age(core, stamp);
-        self.caches.in_core(age).then_some(age)
+        self.caches.in_core(core, age).then_some(age)
     }
 
     /// The cost of invalidating the other copies before a write: as much as a transfer from the
@@ -41,16 +41,17 @@ impl Hierarchy {
         }
         let set = line.stamp_or_set;
         let own_llc = self.caches.llc_of(core);
-        let node = self.caches.node_of(core);
+        let socket = self.caches.socket_of_llc(own_llc);
         let mut cost = 0;
         if self.sharers.others_in(set, self.caches.cores_of(own_llc), core) {
-            cost = self.costs.same_llc;
+            let has_llcs = self.caches.has_llcs();
+            cost = if has_llcs { self.costs.same_llc } else { self.costs.same_socket };
         }
         let mut others = self.sharers.llcs_of(set) & !(1 << own_llc);
         while others != 0 {
             let llc = others.trailing_zeros() as usize;
             others &= others - 1;
-            cost = cost.max(if self.caches.node_of_llc(llc) == node {
+            cost = cost.max(if self.caches.socket_of_llc(llc) == socket {
                 self.costs.same_socket
             } else {
                 self.costs.remote_home_writer
@@ -88,10 +89,11 @@ impl Hierarchy {
                 let (holder, stamp, llc_stamp) =
                     (line.core as usize, line.stamp_or_set, line.llc_stamp);
                 let llc = self.caches.llc_of(holder);
-                if line.dirty && llc != own_llc {
+                // Nor is there anything between cores that could keep it, without such a cache.
+                if line.dirty && (llc != own_llc || !self.caches.has_llcs()) {
                     self.clean(now, index);
                 }
-                if self.caches.in_core(self.caches.age(holder, stamp)) {
+                if self.caches.in_core(holder, self.caches.age(holder, stamp)) {
                     let (set, evicted) = self.sharers.acquire(index as u32);
                     if let Some(other) = evicted {
                         self.drop_everywhere(now, other as usize);

@@ -62,8 +62,8 @@ pub use report::{
 };
 pub use schedule::Schedule;
 pub use spec::{
-    BadSpec, CORES_MAX, CPUS_MAX, Figure, FileError, Key, LLCS_MAX, Spec, Unit, UnknownMachine,
-    preset, preset_names,
+    BadSpec, CORES_MAX, CPUS_MAX, Figure, FileError, Key, LLCS_MAX, NODES_MAX, Spec, Unit,
+    UnknownMachine, preset, preset_names,
 };
 pub use table::SimTable;
 

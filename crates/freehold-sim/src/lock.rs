@@ -177,7 +177,7 @@ impl State {
             self.spins_on(number, Some(head.cpu));
             if let Some(line) = self.locks[number].line {
                 let (at, core) = (self.cpus[waiter.cpu].now, self.cpus[head.cpu].core);
-                self.hierarchy.access(at, core, false, line, Op::Read);
+                self.hierarchy.access(at, core, 0, line, Op::Read);
             }
         }
         self.goes_to_work(waiter.cpu);

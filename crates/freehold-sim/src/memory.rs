@@ -11,6 +11,8 @@ use crate::spec::Picos;
 /// in between to pass.
 #[derive(Clone, Debug, Default)]
 struct Node {
+    /// How long it is busy with one line.
+    line_service: Picos,
     backlog: Picos,
     as_of: Picos,
     lines_read: u64,
@@ -23,10 +25,10 @@ impl Node {
         self.backlog.saturating_sub(now.saturating_sub(self.as_of))
     }
 
-    /// Adds work at `now`; returns how long it waits for the work before it.
-    fn add(&mut self, now: Picos, work: Picos) -> Picos {
+    /// Adds lines at `now`; returns how long they wait for the work before them.
+    fn add(&mut self, now: Picos, lines: u64) -> Picos {
         let waits = self.backlog_at(now);
-        self.backlog = waits + work;
+        self.backlog = waits + lines * self.line_service;
         self.as_of = self.as_of.max(now);
         waits
     }
@@ -36,16 +38,16 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Memory {
     nodes: Vec<Node>,
-    line_service: Picos,
     /// What is counted of the traffic.
     window: Window,
 }
 
 impl Memory {
-    pub(crate) fn new(nodes: usize, line_service: Picos) -> Self {
+    /// The memory of nodes that are busy with one line for so long each.
+    pub(crate) fn new(line_services: &[Picos]) -> Self {
+        let node = |&line_service: &Picos| Node { line_service, ..Node::default() };
         Memory {
-            nodes: vec![Node::default(); nodes],
-            line_service,
+            nodes: line_services.iter().map(node).collect(),
             window: Window::new(0, Picos::MAX),
         }
     }
@@ -53,13 +55,13 @@ impl Memory {
     /// Requests lines at `now`; returns how long they wait for earlier requests.
     pub(crate) fn read(&mut self, now: Picos, node: usize, lines: u64) -> Picos {
         self.nodes[node].lines_read += self.counted(now, lines);
-        self.nodes[node].add(now, lines * self.line_service)
+        self.nodes[node].add(now, lines)
     }
 
     /// Writes lines to the memory at `now`. No CPU waits for them, but later requests do.
     pub(crate) fn write(&mut self, now: Picos, node: usize, lines: u64) {
         self.nodes[node].lines_written += self.counted(now, lines);
-        self.nodes[node].add(now, lines * self.line_service);
+        self.nodes[node].add(now, lines);
     }
 
     fn counted(&self, now: Picos, lines: u64) -> u64 {
@@ -74,11 +76,6 @@ impl Memory {
     /// Lines read from and written to the memory of each node.
     pub(crate) fn traffic(&self) -> impl Iterator<Item = (u64, u64)> {
         self.nodes.iter().map(|node| (node.lines_read, node.lines_written))
-    }
-
-    /// How long the memory is busy with one line.
-    pub(crate) fn line_service(&self) -> Picos {
-        self.line_service
     }
 
     /// Restarts the counters, for requests within `window`; those under way continue.
@@ -97,10 +94,11 @@ mod tests {
 
     #[test]
     fn requests_queue_behind_each_other_on_one_node_only() {
-        let mut memory = Memory::new(2, 1_000);
+        let mut memory = Memory::new(&[1_000, 2_000]);
         assert_eq!(memory.read(0, 0, 1), 0);
         assert_eq!(memory.read(0, 0, 1), 1_000);
         assert_eq!(memory.read(0, 1, 1), 0);
+        assert_eq!(memory.read(0, 1, 1), 2_000, "this one is slower");
         memory.write(0, 0, 10);
         assert_eq!(memory.read(500, 0, 1), 11_500);
         assert_eq!(memory.read(1_000_000, 0, 1), 0, "an idle memory keeps no debt");
@@ -109,6 +107,6 @@ mod tests {
             1_000,
             "a request from the past finds the backlog only"
         );
-        assert_eq!(memory.traffic().collect::<Vec<_>>(), [(5, 10), (1, 0)]);
+        assert_eq!(memory.traffic().collect::<Vec<_>>(), [(5, 10), (2, 0)]);
     }
 }

@@ -340,7 +340,7 @@ fn data(state: &State) -> Vec<DataReport> {
 }
 
 fn memory(state: &State, elapsed: Picos) -> Vec<MemoryReport> {
-    let service = state.hierarchy.memory.line_service();
+    let service = &state.hierarchy.costs.line_service;
     let traffic = state.hierarchy.memory.traffic();
     traffic
         .enumerate()
@@ -348,7 +348,7 @@ fn memory(state: &State, elapsed: Picos) -> Vec<MemoryReport> {
             node,
             bytes_read: read * 64,
             bytes_written: written * 64,
-            busy: ratio((read + written) * service, elapsed).min(1.0),
+            busy: ratio((read + written) * service[node], elapsed).min(1.0),
         })
         .collect()
 }

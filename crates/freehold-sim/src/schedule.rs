@@ -30,7 +30,7 @@ const CPU_BITS: u32 = CPUS_MAX.ilog2();
 /// Bits of a key that break ties.
 const TIE_BITS: u32 = 5;
 
-/// Virtual time ends here, after almost 19 minutes: keys have no room for more.
+/// Virtual time ends here, after more than 9 minutes: keys have no room for more.
 pub(crate) const TIME_MAX: Picos = (1 << (Key::BITS - CPU_BITS - TIE_BITS)) - 1;
 
 /// A CPU's place in the order: its time, a tie-break, its number, from high bits to low.

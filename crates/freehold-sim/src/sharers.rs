@@ -6,12 +6,9 @@
 //! counts as dropped by all, as when a real snoop filter is full.
 
 use crate::cache::Stamp;
-use crate::spec::CORES_MAX;
 
 /// Sets that can exist at a time.
 const SETS_MAX: usize = 1 << 16;
-
-const WORDS: usize = CORES_MAX / 64;
 
 /// The number of a set.
 pub(crate) type SetId = u32;
@@ -30,7 +27,9 @@ pub(crate) struct LlcCopy {
 pub(crate) struct Sharers {
     cores: usize,
     llcs: usize,
-    members: Vec<[u64; WORDS]>,
+    /// Words of 64 members in a set.
+    words: usize,
+    members: Vec<u64>,
     llc_members: Vec<u64>,
     core_stamps: Vec<Stamp>,
     llc_copies: Vec<LlcCopy>,
@@ -45,6 +44,7 @@ impl Sharers {
         Sharers {
             cores,
             llcs,
+            words: cores.div_ceil(64),
             members: Vec::new(),
             llc_members: Vec::new(),
             core_stamps: Vec::new(),
@@ -59,19 +59,19 @@ impl Sharers {
     pub(crate) fn acquire(&mut self, line: u32) -> (SetId, Option<u32>) {
         let (set, evicted) = if let Some(set) = self.free.pop() {
             (set, None)
-        } else if self.members.len() < SETS_MAX {
-            self.members.push([0; WORDS]);
+        } else if self.line_of.len() < SETS_MAX {
+            self.members.resize(self.members.len() + self.words, 0);
             self.llc_members.push(0);
             self.core_stamps.resize(self.core_stamps.len() + self.cores, 0);
             self.llc_copies.resize(self.llc_copies.len() + self.llcs, LlcCopy::default());
             self.line_of.push(0);
-            ((self.members.len() - 1) as SetId, None)
+            ((self.line_of.len() - 1) as SetId, None)
         } else {
             let set = self.hand;
             self.hand = (self.hand + 1) % SETS_MAX as SetId;
             (set, Some(self.line_of[set as usize]))
         };
-        self.members[set as usize] = [0; WORDS];
+        self.members[set as usize * self.words..][..self.words].fill(0);
         self.llc_members[set as usize] = 0;
         self.line_of[set as usize] = line;
         (set, evicted)
@@ -85,7 +85,7 @@ impl Sharers {
     /// Adds a core, or renews its touch.
     pub(crate) fn touch(&mut self, set: SetId, core: usize, stamp: Stamp, llc: usize, at: Stamp) {
         let at_set = set as usize;
-        self.members[at_set][core / 64] |= 1 << (core % 64);
+        self.members[at_set * self.words + core / 64] |= 1 << (core % 64);
         self.llc_members[at_set] |= 1 << llc;
         self.core_stamps[at_set * self.cores + core] = stamp;
         self.llc_copies[at_set * self.llcs + llc] = LlcCopy { core: core as u16, stamp: at };
@@ -94,7 +94,7 @@ impl Sharers {
     /// When this core touched the line last, if it is a member.
     pub(crate) fn core_stamp(&self, set: SetId, core: usize) -> Option<Stamp> {
         let set = set as usize;
-        let member = self.members[set][core / 64] >> (core % 64) & 1 == 1;
+        let member = self.members[set * self.words + core / 64] >> (core % 64) & 1 == 1;
         member.then(|| self.core_stamps[set * self.cores + core])
     }
 
@@ -111,7 +111,8 @@ impl Sharers {
 
     /// Whether a core of the range other than `core` is a member.
     pub(crate) fn others_in(&self, set: SetId, cores: std::ops::Range<usize>, core: usize) -> bool {
-        self.members[set as usize].iter().enumerate().any(|(word, &members)| {
+        let members = &self.members[set as usize * self.words..][..self.words];
+        members.iter().enumerate().any(|(word, &members)| {
             let first = cores.start.clamp(word * 64, word * 64 + 64) - word * 64;
             let end = cores.end.clamp(word * 64, word * 64 + 64) - word * 64;
             let below = |bit: usize| if bit == 64 { u64::MAX } else { (1 << bit) - 1 };

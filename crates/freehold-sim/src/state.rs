@@ -9,7 +9,7 @@ use crate::hierarchy::{Hierarchy, Line, NO_HOME};
 use crate::parts::{Cpu, Gate, Halting, Handler, Lock, NEVER, Status};
 use crate::prefetch::prefetch;
 use crate::schedule::{Queue, TIME_MAX};
-use crate::spec::{Key, Picos, Spec, picos};
+use crate::spec::{CoreCosts, Key, Picos, Spec, picos};
 
 /// Where a region lies in host memory, and which lines belong to it.
 #[derive(Clone, Copy, Debug)]
@@ -251,8 +251,7 @@ impl State {
                 self.work();
             }
             None => {
-                let beside_sibling = self.beside_sibling(self.running);
-                let cost = self.hierarchy.core_costs(beside_sibling).l1;
+                let cost = self.prices().l1;
                 self.books.outside += self.books.counts(self.cpus[self.running].now);
                 self.spend(self.running, Spent::Memory, cost);
             }
@@ -262,7 +261,7 @@ impl State {
     /// Charges the running CPU for the instructions around an access.
     #[inline]
     fn work(&mut self) {
-        let work = self.hierarchy.core_costs(self.beside_sibling(self.running)).work;
+        let work = self.prices().work;
         if work > 0 {
             self.spend(self.running, Spent::Compute, work);
         }
@@ -311,14 +310,20 @@ impl State {
     #[inline]
     pub(crate) fn access(&mut self, cpu: usize, line: usize, op: Op) -> Outcome {
         let (now, core) = (self.cpus[cpu].now, self.cpus[cpu].core);
-        let beside_sibling = self.beside_sibling(cpu);
-        self.hierarchy.access(now, core, beside_sibling, line, op)
+        let siblings = self.siblings(cpu);
+        self.hierarchy.access(now, core, siblings, line, op)
     }
 
-    /// Whether the sibling of a running CPU is running, too.
+    /// How many siblings of a running CPU are running, too.
     #[inline]
-    pub(crate) fn beside_sibling(&self, cpu: usize) -> bool {
-        self.at_work[self.cpus[cpu].core] > 1
+    pub(crate) fn siblings(&self, cpu: usize) -> usize {
+        usize::from(self.at_work[self.cpus[cpu].core]).saturating_sub(1)
+    }
+
+    /// What its core charges the running CPU.
+    #[inline]
+    fn prices(&self) -> &CoreCosts {
+        self.hierarchy.core_costs(self.cpus[self.running].core, self.siblings(self.running))
     }
 
     /// Advances a CPU's clock and records what for.
@@ -339,7 +344,7 @@ impl State {
 
     /// The running CPU computes: this takes longer beside a running sibling.
     pub(crate) fn compute(&mut self, time: Picos) {
-        let time = self.hierarchy.core_costs(self.beside_sibling(self.running)).compute(time);
+        let time = self.prices().compute(time);
         self.spend(self.running, Spent::Compute, time);
     }
 
@@ -351,11 +356,11 @@ impl State {
     /// The running CPU clears a frame, or touches one line of it.
     pub(crate) fn use_frame(&mut self, pfn: u64, node: NodeId, clears: bool) {
         let (now, core) = (self.cpus[self.running].now, self.cpus[self.running].core);
-        let beside_sibling = self.beside_sibling(self.running);
+        let siblings = self.siblings(self.running);
         let outcome = if clears {
-            self.hierarchy.clear_frame(now, core, beside_sibling, pfn, node.index())
+            self.hierarchy.clear_frame(now, core, siblings, pfn, node.index())
         } else {
-            self.hierarchy.touch_frame(now, core, beside_sibling, pfn, node.index())
+            self.hierarchy.touch_frame(now, core, siblings, pfn, node.index())
         };
         self.books.enter_frame(outcome, now);
         self.spend(self.running, Spent::Memory, outcome.done_at - now);
@@ -387,7 +392,7 @@ impl State {
 
     /// Disables interrupts on the running CPU; returns how often they were already.
     pub(crate) fn irq_save(&mut self) -> u32 {
-        let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
+        let cost = self.prices().irq_flag;
         self.spend(self.running, Spent::Compute, cost);
         let cpu = &mut self.cpus[self.running];
         cpu.irq_off_since.get_or_insert(cpu.now);
@@ -411,7 +416,7 @@ impl State {
         {
             self.books.enter_irqs_off(cpu.path, since, cpu.now);
         }
-        let cost = self.hierarchy.core_costs(self.beside_sibling(self.running)).irq_flag;
+        let cost = self.prices().irq_flag;
         self.spend(self.running, Spent::Compute, cost);
     }
 

@@ -7,6 +7,7 @@ mod design;
 mod diff;
 mod format;
 mod list;
+mod machine;
 mod predict;
 mod race;
 mod replay;
@@ -27,6 +28,8 @@ pub(crate) use design::{DesignChoice, chosen_designs};
 pub(crate) use diff::DiffArgs;
 pub(crate) use format::Format;
 pub(crate) use list::{ListArgs, ListWhat};
+use machine::MACHINE_HELP;
+pub(crate) use machine::{FromLscpuArgs, MachineCommand};
 pub(crate) use predict::PredictArgs;
 pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
@@ -118,6 +121,9 @@ pub(crate) enum Command {
     Diff(DiffArgs),
     /// List the available choices.
     List(ListArgs),
+    /// Describe a machine for simulation.
+    #[command(subcommand, after_help = MACHINE_HELP)]
+    Machine(MachineCommand),
     /// Print what a shell needs to complete command lines of freehold.
     Completions(CompletionsArgs),
     /// Print the manual page, or write the pages of all commands.

@@ -8,7 +8,7 @@ use freehold::{
     Config, CpuId, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Setting,
 };
 use freehold_linux::ZoneLock;
-use freehold_sim::{Costless, Key, Machine, Sim, SimFrames, Spec};
+use freehold_sim::{Costless, Machine, Sim, SimFrames, Spec};
 
 use crate::cell::SimCell;
 use crate::designs::{SimDesign, with_design};
@@ -35,44 +35,47 @@ pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {
 /// Memory comes in the largest blocks of the buddy system.
 const BLOCK_BYTES: u64 = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;
 
-/// How the memory of a machine is laid out: one range a node, all of one size, side by side.
+/// How the memory of a machine is laid out: one range a node that has memory, side by side.
 pub(crate) struct MemoryPlan {
     ranges: Vec<MemoryRange>,
     cpu_nodes: Vec<NodeId>,
     distances: Vec<u8>,
     frame_record_bytes: usize,
-    node_frames: u64,
+    node_ends: Vec<u64>,
 }
 
 impl MemoryPlan {
     /// The memory of `spec`, as far as the settings request it.
     pub(crate) fn new(spec: &Spec, given: &Assignments) -> Result<Self> {
-        let there = node_bytes(spec);
-        let wanted = given.parsed(NODE_SETTINGS, "node_memory", |value| {
-            let bytes = match value.strip_prefix("1/") {
-                Some(parts) => there.checked_div(parts.parse().ok()?),
-                None if value == "all" => Some(there),
-                None => value.parse::<ByteSize>().ok().map(|size| size.0),
+        let largest = nodes(spec).map(|node| spec.node_bytes(node)).max().unwrap_or(0);
+        // A part of each node, and no more than so much of it.
+        let (parts, most) = given.parsed(NODE_SETTINGS, "node_memory", |value| {
+            let (parts, most) = match value.strip_prefix("1/") {
+                Some(parts) => (parts.parse().ok()?, u64::MAX),
+                None if value == "all" => (1, u64::MAX),
+                None => (1, value.parse::<ByteSize>().ok()?.0),
             };
-            bytes.filter(|&bytes| bytes >= BLOCK_BYTES)
+            let bytes = largest.checked_div(parts)?.min(most);
+            (bytes >= BLOCK_BYTES).then_some((parts, most))
         })?;
         ensure!(
-            wanted <= there,
+            most == u64::MAX || most <= largest,
             "{} has {} a node: lower --set node_memory",
             spec.name(),
-            ByteSize(there)
+            ByteSize(largest)
         );
-        Self::of_nodes(spec, given, wanted / BLOCK_BYTES)
+        Self::of_nodes(spec, given, |there| (there / parts).min(most) / BLOCK_BYTES)
     }
 
-    /// So much memory in all, as `setting` specifies, rounded up to whole blocks on each node.
+    /// So much memory in all, as `setting` specifies, divided as the nodes' memory is and rounded
+    /// up to whole blocks on each.
     pub(crate) fn exactly(
         spec: &Spec,
         given: &Assignments,
         bytes: u64,
         setting: &str,
     ) -> Result<Self> {
-        let there = node_bytes(spec) * spec.nodes() as u64;
+        let there = nodes(spec).map(|node| spec.node_bytes(node)).sum();
         ensure!(
             bytes <= there,
             "{} has {}: lower --set {setting}, by which it would be {}",
@@ -80,26 +83,34 @@ impl MemoryPlan {
             ByteSize(there),
             ByteSize(bytes)
         );
-        Self::of_nodes(spec, given, bytes.div_ceil(BLOCK_BYTES * spec.nodes() as u64))
+        let all = u128::from(there) * u128::from(BLOCK_BYTES);
+        let part = |of_node| u128::from(bytes) * u128::from(of_node);
+        Self::of_nodes(spec, given, |of_node| part(of_node).div_ceil(all) as u64)
     }
 
-    fn of_nodes(spec: &Spec, given: &Assignments, node_blocks: u64) -> Result<Self> {
+    /// `blocks` says how many blocks a node of so many bytes gets, at least one if it has any.
+    fn of_nodes(spec: &Spec, given: &Assignments, blocks: impl Fn(u64) -> u64) -> Result<Self> {
         let frame_record_bytes = given.parsed(FRAME_SETTINGS, "frame_record_bytes", |value| {
             value.parse().ok().filter(|bytes: &usize| bytes.is_multiple_of(16) && *bytes <= 4096)
         })?;
-        let node_frames = node_blocks * Order::BUDDY_MAX.frames().get();
-        let nodes = spec.nodes();
-        let range = |node: usize| {
-            let start = Pfn::new(node as u64 * node_frames);
-            MemoryRange::new(start, FrameCount::new(node_frames)).on_node(NodeId::new(node as u16))
-        };
-        let distance = |entry: usize| if entry / nodes == entry % nodes { 10 } else { 21 };
+        let (mut ranges, mut node_ends, mut end) = (Vec::new(), Vec::new(), 0);
+        for node in nodes(spec) {
+            let there = spec.node_bytes(node);
+            if there > 0 {
+                let frames = blocks(there).max(1) * Order::BUDDY_MAX.frames().get();
+                let range = MemoryRange::new(Pfn::new(end), FrameCount::new(frames));
+                ranges.push(range.on_node(node));
+                end += frames;
+            }
+            node_ends.push(end);
+        }
+        let pairs = nodes(spec).flat_map(|from| nodes(spec).map(move |to| (from, to)));
         Ok(MemoryPlan {
-            ranges: (0..nodes).map(range).collect(),
+            ranges,
             cpu_nodes: (0..spec.cpus()).map(|cpu| spec.node_of(CpuId::new(cpu as u32))).collect(),
-            distances: (0..nodes * nodes).map(distance).collect(),
+            distances: pairs.map(|(from, to)| spec.distance(from, to)).collect(),
             frame_record_bytes,
-            node_frames,
+            node_ends,
         })
     }
 
@@ -110,14 +121,19 @@ impl MemoryPlan {
             .frame_record_bytes(self.frame_record_bytes)
     }
 
-    /// Frames of one node.
-    pub(crate) fn node_frames(&self) -> u64 {
-        self.node_frames
+    /// Frames of a node.
+    pub(crate) fn node_frames(&self, node: usize) -> u64 {
+        self.node_ends[node] - node.checked_sub(1).map_or(0, |before| self.node_ends[before])
+    }
+
+    /// The number of the frame behind each node's last one.
+    pub(crate) fn node_ends(&self) -> &[u64] {
+        &self.node_ends
     }
 
     /// Frames of all nodes.
     pub(crate) fn frames(&self) -> FrameCount {
-        FrameCount::new(self.node_frames * self.ranges.len() as u64)
+        FrameCount::new(self.node_ends.last().copied().unwrap_or(0))
     }
 
     /// The distance between two frame records.
@@ -165,6 +181,40 @@ impl MemoryPlan {
     }
 }
 
-fn node_bytes(spec: &Spec) -> u64 {
-    (spec.get(Key::NodeGib) * f64::from(1 << 30)) as u64
+fn nodes(spec: &Spec) -> impl Iterator<Item = NodeId> {
+    (0..spec.nodes()).map(|node| NodeId::new(node as u16))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_divided_as_the_nodes_have_it() {
+        let text = "base = 'skylake-2s'\n[memory]\nnode_gib = [1, 0, 2]\n";
+        let spec = Spec::from_toml("m.toml", text).unwrap();
+        let given = |setting: &str| {
+            let given = Assignments::of([("node_memory".to_owned(), setting.to_owned())]);
+            MemoryPlan::new(&spec, &given)
+        };
+        let plans = [
+            (given("all"), [1 << 18, 0, 2 << 18]),
+            (given("1/2"), [1 << 17, 0, 1 << 18]),
+            (given("1536MiB"), [1 << 18, 0, 3 << 17]),
+            (MemoryPlan::exactly(&spec, &Assignments::of([]), 3 << 28, "x"), [1 << 16, 0, 1 << 17]),
+        ];
+        for (plan, frames) in plans {
+            let plan = plan.unwrap();
+            assert_eq!([0, 1, 2].map(|node| plan.node_frames(node)), frames);
+            assert_eq!(plan.frames().get(), frames.iter().sum::<u64>());
+            let nodes: Vec<_> = plan.config().ranges.iter().map(|of| of.node.index()).collect();
+            assert_eq!(nodes, [0, 2]);
+            assert_eq!(plan.config().distances, [10, 21, 14, 21, 10, 24, 14, 24, 10]);
+            let layout =
+                PageAllocator::<Sim, ZoneLock<Sim>>::layout(&plan.config(), &Default::default());
+            assert!(layout.is_ok());
+        }
+        let error = given("4GiB").err().unwrap().to_string();
+        assert!(error.contains("lower --set node_memory"), "{error}");
+    }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
+use freehold::NodeId;
 use freehold_sim::Spec;
 use serde_json::{Map, Value, json};
 
@@ -115,7 +116,16 @@ impl Job {
             Machine::Sim(spec) => {
                 let figures = spec.figures();
                 let figures = figures.map(|(key, figure)| (key.to_string(), json!(figure.value)));
-                json!({"name": spec.name(), "figures": figures.collect::<Map<_, _>>()})
+                let nodes = || (0..spec.nodes()).map(|node| NodeId::new(node as u16));
+                let bytes: Vec<_> = nodes().map(|node| spec.node_bytes(node)).collect();
+                let rows = nodes().map(|from| nodes().map(|to| spec.distance(from, to)).collect());
+                let distances: Vec<Vec<_>> = rows.collect();
+                json!({
+                    "name": spec.name(),
+                    "figures": figures.collect::<Map<_, _>>(),
+                    "node_bytes": bytes,
+                    "distances": distances,
+                })
             }
         };
         json!({

@@ -65,7 +65,7 @@ impl<W: TaskWorkload> Workload for W {
         let mut measured = measured::<W>(cell.assignments, cell.cpus, finished, simulated);
         measured.specific.extend(details(&report)?);
         measured.specific.insert("frame_record_bytes".to_owned(), json!(plan.frame_record_bytes()));
-        let node_bytes = plan.node_frames() * FRAME_BYTES;
+        let node_bytes = plan.node_frames(0) * FRAME_BYTES;
         measured.specific.insert("node_bytes".to_owned(), json!(node_bytes));
         Ok(measured)
     }

@@ -24,7 +24,7 @@ struct Shared<W: TaskWorkload> {
     work: W,
     frames: Rc<dyn ReclaimingFrames>,
     lists: Option<Lists<SimLru<SimKeeper>>>,
-    node_frames: u64,
+    node_ends: Vec<u64>,
     rings: Vec<SimRing>,
     barrier: Barrier,
     failed: Cell<bool>,
@@ -49,7 +49,7 @@ impl<W: TaskWorkload> SimTask<'_, W> {
     }
 
     fn node_of(&self, pfn: Pfn) -> NodeId {
-        NodeId::new((pfn.get() / self.shared.node_frames) as u16)
+        NodeId::new(self.shared.node_ends.partition_point(|&end| end <= pfn.get()) as u16)
     }
 }
 
@@ -212,16 +212,16 @@ pub(super) fn plan<W: TaskWorkload>(
         Memory::Near(frames) => {
             let plan = MemoryPlan::new(spec, given)?;
             let node_of = |task: usize| spec.node_of(CpuId::new(task as u32)).index();
-            for node in 0..spec.nodes() {
+            for node in 0..spec.cpu_nodes() {
                 let tasks = (0..tasks).filter(|&task| node_of(task) == node).count() as u64;
                 let needed = with_reserve(tasks * frames.get());
                 ensure!(
-                    needed <= plan.node_frames(),
+                    needed <= plan.node_frames(node),
                     "the tasks on node {node} of {} need {}, but it has {}: lower --cpus or --set \
                      {}, or raise node_memory",
                     spec.name(),
                     ByteSize(needed * FRAME_BYTES),
-                    ByteSize(plan.node_frames() * FRAME_BYTES),
+                    ByteSize(plan.node_frames(node) * FRAME_BYTES),
                     W::SIZE
                 );
             }
@@ -252,7 +252,7 @@ pub(super) fn run<W: TaskWorkload>(
         work,
         frames,
         lists: lists.transpose()?,
-        node_frames: plan.node_frames(),
+        node_ends: plan.node_ends().to_vec(),
         barrier: machine.barrier(cell.cpus),
         failed: Cell::new(false),
         error: RefCell::new(None),

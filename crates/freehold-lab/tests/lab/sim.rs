@@ -271,7 +271,7 @@ fn every_figure_has_a_source() {
         serde_json::from_str(&stdout(freehold(&["list", "machines", "--details", "--json"])))
             .unwrap();
     let machines = document.as_array().unwrap();
-    assert_eq!(machines.len(), 8);
+    assert_eq!(machines.len(), 14);
     for machine in &machines[1..] {
         for figure in machine["figures"].as_array().unwrap() {
             assert!(figure["source"].as_str().unwrap().len() > 9, "{machine}: {figure}");
@@ -319,4 +319,44 @@ fn a_frame_that_is_lost_is_missed_whatever_the_counts_say() {
     }
     let refused = freehold(&["check", "--canary=loss", "--stop-cpu", "--seeds", "1"]);
     assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
+fn frames_of_a_node_without_cpus_are_used_and_cost_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    // A job of two nodes' memory, of which most is behind CXL in the second machine.
+    let run = |name: &str, latency: u32| {
+        let text = format!(
+            "base = 'skylake-2s'\n[memory]\nnode_gib = [1, 1, 6]\n\
+             [latency]\nmemory_only_ns = {latency}\n"
+        );
+        std::fs::write(path(name), text).unwrap();
+        let machine = path(name);
+        let arguments = ["run", "build", "--machine", &machine, "--cpus", "4", "--json"];
+        results(&stdout(freehold(&arguments)))[0].clone()
+    };
+    let (near, far) = (run("near.toml", 90), run("far.toml", 900));
+    let read = &far["workload_specific"]["memory"][2];
+    assert!(read["bytes_written"].as_u64().unwrap() > 1 << 20, "node 2 is used: {read}");
+    let rate = |result: &Value| result["work"]["per_second"].as_f64().unwrap();
+    assert!(rate(&far) < rate(&near), "{} and {}", rate(&far), rate(&near));
+}
+
+#[test]
+fn a_machine_from_lscpu_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let lscpu = "> Architecture: ppc64le\n> CPU(s): 80\n> Thread(s) per core: 8\n\
+        > Core(s) per socket: 1\n> Socket(s): 10\n> NUMA node(s): 1\n\
+        > Model name: POWER9 (architected), altivec supported\n> NUMA node0 CPU(s): 0-79\n";
+    let numactl = "available: 1 nodes (0)\nnode 0 cpus: 0 1 2\nnode 0 size: 2048 MB\n";
+    std::fs::write(path("lscpu"), lscpu).unwrap();
+    std::fs::write(path("numactl"), numactl).unwrap();
+    let machine = stdout(freehold(&["machine", "from-lscpu", &path("lscpu"), &path("numactl")]));
+    std::fs::write(path("m.toml"), &machine).unwrap();
+    let file = path("m.toml");
+    let arguments = ["run", "page-fault", "--machine", &file, "--cpus", "80", "--json"];
+    let document = stdout(freehold(&[&arguments[..], &["--set", "task_bytes=1MiB"]].concat()));
+    assert_eq!(results(&document)[0]["work"]["count"].as_u64().unwrap() % 80, 0, "{machine}");
 }

@@ -2,10 +2,10 @@
 
 use freehold::geometry::FRAME_BYTES;
 
-use super::{Key, Spec};
+use super::{CLASSES, Key, Spec, THREADS_MAX};
 
 /// Virtual time in picoseconds: whole numbers, so that results are the same on every host. The
-/// schedule keeps 50 bits of it, which is almost 19 minutes.
+/// schedule keeps 49 bits of it, which is more than 9 minutes.
 pub(crate) type Picos = u64;
 
 /// Nanoseconds as picoseconds, rounded to the nearest.
@@ -16,8 +16,8 @@ pub(crate) fn picos(ns: f64) -> Picos {
 /// Bytes of a cache line.
 const LINE_BYTES: f64 = 64.0;
 
-/// What a core charges for work inside it. There is one set for a thread that has its core to
-/// itself and one for a thread whose sibling is running.
+/// What a core charges for work inside it. There is one set for each kind of core and number of
+/// its threads that are running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoreCosts {
     pub(crate) l1: Picos,
@@ -32,37 +32,61 @@ pub(crate) struct CoreCosts {
 }
 
 impl CoreCosts {
+    /// These prices for a thread that takes `slowdown` thousandths of the time.
+    fn slowed(&self, slowdown: u64) -> Self {
+        let slow = |work: Picos| work * slowdown / 1000;
+        CoreCosts {
+            l1: slow(self.l1),
+            l2: slow(self.l2),
+            rmw: slow(self.rmw),
+            work: slow(self.work),
+            irq_flag: slow(self.irq_flag),
+            clear_cached: slow(self.clear_cached),
+            slowdown,
+        }
+    }
+
     /// What `work` takes on this core.
     pub(crate) fn compute(&self, work: Picos) -> Picos {
         work * self.slowdown / 1000
     }
 }
 
+/// What the memory of a node costs a core of some node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemoryCosts {
+    /// A line of it.
+    pub(crate) line: Picos,
+    /// Clearing a frame of it, as far as the core itself is not slower.
+    pub(crate) clear: Picos,
+}
+
 /// All prices of a machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Costs {
-    /// Prices inside a core: alone, and beside a running sibling.
-    pub(crate) core: [CoreCosts; 2],
+    /// Prices inside a core, by its class and by how many siblings of the thread are running.
+    pub(crate) core: [[CoreCosts; THREADS_MAX]; CLASSES],
     pub(crate) llc: Picos,
-    pub(crate) dram_local: Picos,
-    pub(crate) dram_remote: Picos,
+    /// What memory costs, by the node of the core and then by the node of the memory.
+    far: Vec<MemoryCosts>,
+    nodes: usize,
+    /// The socket of each node.
+    pub(crate) sockets: Vec<usize>,
     pub(crate) same_llc: Picos,
     pub(crate) same_socket: Picos,
     pub(crate) remote_home_writer: Picos,
     pub(crate) remote_home_reader: Picos,
     /// How late a spinning waiter notices that its lock is free: half its polling interval.
     pub(crate) notice: Picos,
-    /// Clearing a frame that the last-level cache has, and one in memory, as far as the core itself
-    /// is not slower.
+    /// Clearing a frame that the last-level cache has, as far as the core itself is not slower.
     pub(crate) clear_llc: Picos,
-    pub(crate) clear_local: Picos,
-    pub(crate) clear_remote: Picos,
     /// Lines that clearing a frame reads from memory before it writes them.
     pub(crate) clear_reads: u64,
-    /// How long the memory of a node is busy with one line.
-    pub(crate) line_service: Picos,
+    /// How long the memory of each node is busy with one line.
+    pub(crate) line_service: Vec<Picos>,
     pub(crate) l1_lines: u32,
-    pub(crate) l2_lines: u32,
+    /// By the class of the core.
+    pub(crate) l2_lines: [u32; CLASSES],
     pub(crate) llc_lines: u32,
 }
 
@@ -82,45 +106,62 @@ impl Costs {
             slowdown: 1000,
         };
         // As many lines at a time as from local memory, each for the latency of its place.
-        let clear_at = |latency| match spec.get(Key::DramLocalNs) {
-            0.0 => of_frame(Key::ClearMemoryNs),
-            local => {
-                let ns = spec.get(Key::ClearMemoryNs) * spec.get(latency) / local;
-                picos(ns * FRAME_BYTES as f64 / 4096.0)
+        let local = spec.get(Key::DramLocalNs);
+        let clear_at = |latency_ns: f64| {
+            if local == 0.0 || latency_ns == local {
+                return of_frame(Key::ClearMemoryNs);
             }
+            let ns = spec.get(Key::ClearMemoryNs) * latency_ns / local;
+            picos(ns * FRAME_BYTES as f64 / 4096.0)
         };
-        let slowdown = (spec.get(Key::SmtSlowdown) * 1000.0).round() as u64;
-        let slow = |work: Picos| work * slowdown / 1000;
-        let beside_sibling = CoreCosts {
-            l1: slow(alone.l1),
-            l2: slow(alone.l2),
-            rmw: slow(alone.rmw),
-            work: slow(alone.work),
-            irq_flag: slow(alone.irq_flag),
-            clear_cached: slow(alone.clear_cached),
-            slowdown,
-        };
+        let far =
+            (0..spec.cpu_nodes()).flat_map(|from| (0..spec.nodes()).map(move |to| (from, to)));
+        let far = far.map(|(from, to)| spec.memory_ns(from, to));
+        let far = far.map(|ns| MemoryCosts { line: picos(ns), clear: clear_at(ns) }).collect();
+        let service = |key| (LINE_BYTES * 1000.0 / spec.get(key)).round() as Picos;
+        let mut line_service = vec![service(Key::NodeGbPerS); spec.cpu_nodes()];
+        line_service.resize(spec.nodes(), service(Key::MemoryOnlyGbPerS));
+        let classes = [1.0, spec.get(Key::ESlowdown), spec.get(Key::LpSlowdown)];
+        let core = classes.map(|class| {
+            let of_threads = |siblings| class * smt_slowdown(spec, siblings + 1) * 1000.0;
+            std::array::from_fn(|siblings| alone.slowed(of_threads(siblings).round() as u64))
+        });
         Costs {
-            core: [alone, beside_sibling],
+            core,
             llc: ps(Key::LlcNs),
-            dram_local: ps(Key::DramLocalNs),
-            dram_remote: ps(Key::DramRemoteNs),
+            far,
+            nodes: spec.nodes(),
+            sockets: (0..spec.nodes()).map(|node| spec.socket_of(node)).collect(),
             same_llc: ps(Key::SameLlcNs),
             same_socket: ps(Key::SameSocketNs),
             remote_home_writer: ps(Key::RemoteHomeWriterNs),
             remote_home_reader: ps(Key::RemoteHomeReaderNs),
             notice: ps(Key::PauseNs) / 2,
-            clear_llc: clear_at(Key::LlcNs),
-            clear_local: of_frame(Key::ClearMemoryNs),
-            clear_remote: clear_at(Key::DramRemoteNs),
+            clear_llc: clear_at(spec.get(Key::LlcNs)),
             clear_reads: (spec.get(Key::ClearReads) * FRAME_BYTES as f64 / LINE_BYTES).round()
                 as u64,
-            line_service: (LINE_BYTES * 1000.0 / spec.get(Key::NodeGbPerS)).round() as Picos,
+            line_service,
             l1_lines: lines(Key::L1Kib),
-            l2_lines: lines(Key::L2Kib),
+            l2_lines: [lines(Key::L2Kib), lines(Key::EL2Kib), lines(Key::EL2Kib)],
             llc_lines: lines(Key::LlcKib),
         }
     }
+
+    /// What memory of the node `to` costs a core of the node `from`.
+    #[inline]
+    pub(crate) fn memory(&self, from: usize, to: usize) -> MemoryCosts {
+        self.far[from * self.nodes + to]
+    }
+}
+
+/// How much longer a thread's work takes while so many threads of its core are running: the figure
+/// for two, once more each time that there are twice as many, and evenly in between.
+fn smt_slowdown(spec: &Spec, threads: usize) -> f64 {
+    let doubled = spec.get(Key::SmtSlowdown);
+    let power = threads.ilog2();
+    let least = (0..power).fold(1.0, |slowdown, _| slowdown * doubled);
+    let beyond = (threads as f64 / f64::from(1u32 << power)) - 1.0;
+    least + least * (doubled - 1.0) * beyond
 }
 
 #[cfg(test)]
@@ -131,12 +172,14 @@ mod tests {
     #[test]
     fn figures_become_whole_picoseconds_and_lines() {
         let costs = Costs::new(&preset("skylake-2s").unwrap());
-        assert_eq!(costs.core[0].l1, 1_100);
-        assert_eq!(costs.core[0].l2, 4_700);
-        assert_eq!((costs.dram_local, costs.dram_remote), (81_300, 131_100));
+        let [p_core, ..] = costs.core;
+        assert_eq!((p_core[0].l1, p_core[0].l2), (1_100, 4_700));
+        assert_eq!((costs.memory(0, 0).line, costs.memory(0, 1).line), (81_300, 131_100));
         assert_eq!(costs.same_llc, 53_800);
-        assert_eq!((costs.l1_lines, costs.l2_lines, costs.llc_lines), (512, 16_384, 630_784));
-        assert_eq!(costs.core[1].compute(1_000), costs.core[1].slowdown);
+        assert_eq!((costs.l1_lines, costs.l2_lines[0], costs.llc_lines), (512, 16_384, 630_784));
+        assert_eq!([0, 1].map(|siblings| p_core[siblings].compute(1_000)), [1_000, 1_538]);
+        // 1.538 for two threads, its square for four, and half-way between for three.
+        assert_eq!([2, 3, 7].map(|siblings| p_core[siblings].slowdown), [1_952, 2_365, 3_638]);
     }
 
     #[test]
@@ -145,12 +188,12 @@ mod tests {
         let skylake = costs("skylake-2s");
         // 64 lines, 16 at a time, 19.5 ns each: less than the core takes for lines that it has.
         assert_eq!(skylake.clear_llc, (325_000.0 * 19.5 / 81.3_f64).round() as Picos);
-        assert_eq!(skylake.clear_local, 325_000);
-        assert_eq!(skylake.clear_remote, (325_000.0 * 131.1 / 81.3_f64).round() as Picos);
+        assert_eq!(skylake.memory(1, 1).clear, 325_000);
+        assert_eq!(skylake.memory(1, 0).clear, (325_000.0 * 131.1 / 81.3_f64).round() as Picos);
         let epyc = costs("epyc-2s");
-        assert!(epyc.clear_remote > epyc.clear_local);
-        let mut spec = preset("uma-1").unwrap();
+        assert!(epyc.memory(0, 1).clear > epyc.memory(0, 0).clear);
+        let mut spec = preset("skylake-2s").unwrap();
         spec.set(Key::DramLocalNs, 0.0, "a test");
-        assert_eq!(Costs::new(&spec).clear_remote, 325_000);
+        assert_eq!(Costs::new(&spec).memory(0, 1).clear, 325_000);
     }
 }

@@ -7,6 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::near::nearest;
+use super::usual::usual;
 use super::{BadSpec, Figure, Key, Spec, UnknownMachine, check_value, preset};
 
 /// Why a machine file was refused. Displays as `file:line: what is wrong`.
@@ -27,6 +28,33 @@ struct Entry<'a, 'i> {
     value: &'a DeValue<'i>,
     span: Range<usize>,
 }
+
+/// What a file may give for each node.
+#[derive(Default)]
+struct Lists {
+    node_gib: Vec<f64>,
+    distances: Vec<u8>,
+}
+
+/// The key of the distances between nodes, which are no figure.
+const DISTANCES: (&str, &str) = ("memory", "distances");
+
+/// What people call a key, and its name.
+const OTHER_NAMES: [(&str, &str); 13] = [
+    ("cores_per_socket", "cores_per_llc"),
+    ("cxl_gb_per_s", "memory_only_gb_per_s"),
+    ("cxl_gib", "node_gib"),
+    ("cxl_ns", "memory_only_ns"),
+    ("l3_kib", "llc_kib"),
+    ("l3_ns", "llc_ns"),
+    ("lpe_cores", "lp_cores"),
+    ("nps", "nodes_per_socket"),
+    ("numa_nodes", "nodes_per_socket"),
+    ("size_gib", "node_gib"),
+    ("smt", "threads_per_core"),
+    ("snc", "nodes_per_socket"),
+    ("threads", "threads_per_core"),
+];
 
 /// A problem and its position in the text.
 type Problem = (Range<usize>, String);
@@ -89,8 +117,14 @@ fn read(file: &str, text: &str) -> Result<Spec, Problem> {
         Some(spec) => spec.figures().map(|(_, figure)| Some(figure.clone())).collect(),
         None => vec![None; Key::ALL.len()],
     };
+    let mut lists = Lists::default();
     for table in &top {
-        read_section(file, table, &mut figures)?;
+        read_section(file, table, &mut figures, &mut lists)?;
+    }
+    let local_ns = figures[Key::DramLocalNs as usize].as_ref().map_or(0.0, |figure| figure.value);
+    for &key in Key::ALL {
+        let figure = &mut figures[key as usize];
+        *figure = figure.take().or_else(|| usual(key, local_ns));
     }
     if let Some(missing) = Key::ALL.iter().find(|&&key| figures[key as usize].is_none()) {
         return Err((
@@ -105,6 +139,8 @@ fn read(file: &str, text: &str) -> Result<Spec, Problem> {
             None => format!("a machine from {file}"),
         }),
         figures: figures.into_iter().flatten().collect(),
+        node_gib: lists.node_gib,
+        distances: lists.distances,
     };
     spec.check().map_err(|BadSpec { reason, .. }| (0..0, reason))?;
     Ok(spec)
@@ -115,6 +151,7 @@ fn read_section(
     file: &str,
     table: &Entry<'_, '_>,
     figures: &mut [Option<Figure>],
+    lists: &mut Lists,
 ) -> Result<(), Problem> {
     let known = || Key::ALL.iter().map(|key| key.section()).chain(["name", "summary", "base"]);
     if !known().any(|section| section == table.name) {
@@ -124,39 +161,110 @@ fn read_section(
         let problem = format!("`{}` is {}, expected a table", table.name, type_of(table.value));
         return Err((table.span.clone(), problem));
     };
-    for entry in entries(values) {
-        let Some(key) = Key::find(table.name, entry.name) else {
-            let names =
-                Key::ALL.iter().filter(|key| key.section() == table.name).map(|key| key.name());
-            let problem = unknown(entry.name, names);
-            return Err((entry.span, format!("[{}] {problem}", table.name)));
+    let entries = entries(values);
+    for entry in &entries {
+        if (table.name, entry.name) == DISTANCES {
+            lists.distances = read_distances(entry)?;
+            continue;
+        }
+        // The plain name of the cores, where a machine has others as well.
+        let name = if entry.name == "p_cores" { "cores_per_llc" } else { entry.name };
+        let Some(key) = Key::find(table.name, name) else {
+            return Err((entry.span.clone(), unknown_figure(table.name, entry.name)));
         };
-        figures[key as usize] = Some(read_figure(file, key, &entry)?);
+        if name != entry.name && entries.iter().any(|other| other.name == name) {
+            let problem = format!("`{}` is another name of `{name}`: give one", entry.name);
+            return Err((entry.span.clone(), problem));
+        }
+        let (values, source) = read_figure(file, key, entry)?;
+        let value = values.iter().copied().fold(f64::MIN, f64::max);
+        figures[key as usize] = Some(Figure { value, source });
+        if key == Key::NodeGib && values.len() > 1 {
+            lists.node_gib = values;
+        }
     }
     Ok(())
 }
 
-/// Reads one figure: a number, or a table of `value` and `source`.
-fn read_figure(file: &str, key: Key, entry: &Entry<'_, '_>) -> Result<Figure, Problem> {
-    let mut source: Cow<'static, str> = Cow::Owned(format!("given in {file}"));
-    let value = match entry.value {
-        DeValue::Table(fields) => {
-            let mut fields = entries(fields);
-            let value = take(&mut fields, "value")
-                .ok_or_else(|| (entry.span.clone(), format!("{key} is a table without `value`")))?;
-            if let Some(text) = take(&mut fields, "source") {
-                source = Cow::Owned(string(&text)?.to_owned());
-            }
-            if let Some(other) = fields.first() {
-                let problem = unknown(other.name, ["value", "source"].into_iter());
-                return Err((other.span.clone(), format!("{key}: {problem}")));
-            }
-            number(key, &value)?
+/// Reports an unknown key of a table of figures, with the one that was probably meant.
+fn unknown_figure(table: &str, name: &str) -> String {
+    let all = || Key::ALL.iter().filter(|key| key.section() == table).map(|key| key.name());
+    let called = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, name)| *name);
+    let elsewhere = Key::ALL.iter().find(|key| key.name() == called.unwrap_or(name));
+    match (called, elsewhere) {
+        (_, Some(key)) if key.section() != table => {
+            format!(
+                "[{table}] unknown key `{name}`, did you mean `{}` in [{}]?",
+                key.name(),
+                key.section()
+            )
         }
-        _ => number(key, entry)?,
+        (Some(called), _) => format!("[{table}] unknown key `{name}`, did you mean `{called}`?"),
+        _ => {
+            let distances = (table == DISTANCES.0).then_some(DISTANCES.1);
+            format!("[{table}] {}", unknown(name, all().chain(distances)))
+        }
+    }
+}
+
+/// Reads the distances between nodes: a list of rows.
+fn read_distances(entry: &Entry<'_, '_>) -> Result<Vec<u8>, Problem> {
+    let wrong = || {
+        let problem = "memory.distances: expected a list of rows, each of numbers from 10 to \
+                       255, such as [[10, 21], [21, 10]]";
+        (entry.span.clone(), problem.to_owned())
     };
-    check_value(key, value).map_err(|problem| (entry.span.clone(), problem))?;
-    Ok(Figure { value, source })
+    let DeValue::Array(rows) = entry.value else { return Err(wrong()) };
+    let mut distances = Vec::new();
+    for row in rows.iter() {
+        let DeValue::Array(row) = row.get_ref() else { return Err(wrong()) };
+        if row.len() != rows.len() {
+            return Err(wrong());
+        }
+        for distance in row.iter() {
+            let DeValue::Integer(integer) = distance.get_ref() else { return Err(wrong()) };
+            let distance = integer.as_str().parse().ok().filter(|&distance: &u8| distance >= 10);
+            distances.push(distance.ok_or_else(wrong)?);
+        }
+    }
+    Ok(distances)
+}
+
+/// Reads one figure: a number, or a table of `value` and `source`; a list of numbers where each
+/// node has one.
+fn read_figure(
+    file: &str,
+    key: Key,
+    entry: &Entry<'_, '_>,
+) -> Result<(Vec<f64>, Cow<'static, str>), Problem> {
+    let mut source: Cow<'static, str> = Cow::Owned(format!("given in {file}"));
+    let mut value = entry.value;
+    if let DeValue::Table(fields) = entry.value {
+        let mut fields = entries(fields);
+        let given = take(&mut fields, "value")
+            .ok_or_else(|| (entry.span.clone(), format!("{key} is a table without `value`")))?;
+        if let Some(text) = take(&mut fields, "source") {
+            source = Cow::Owned(string(&text)?.to_owned());
+        }
+        if let Some(other) = fields.first() {
+            let problem = unknown(other.name, ["value", "source"].into_iter());
+            return Err((other.span.clone(), format!("{key}: {problem}")));
+        }
+        value = given.value;
+    }
+    let at = |problem| (entry.span.clone(), problem);
+    let values = match value {
+        DeValue::Array(values) if key == Key::NodeGib && !values.is_empty() => {
+            values.iter().map(|value| number(key, value.get_ref())).collect()
+        }
+        value => number(key, value).map(|value| vec![value]),
+    };
+    let values: Vec<f64> = values.map_err(at)?;
+    // A node of several may have no memory.
+    for &value in values.iter().filter(|&&value| value != 0.0 || values.len() == 1) {
+        check_value(key, value).map_err(at)?;
+    }
+    Ok((values, source))
 }
 
 /// The entries of a table in the order of the text, so that errors are about the first line.
@@ -186,13 +294,13 @@ fn string<'a>(entry: &Entry<'a, '_>) -> Result<&'a str, Problem> {
     })
 }
 
-fn number(key: Key, entry: &Entry<'_, '_>) -> Result<f64, Problem> {
-    let wrong = |what: &str| (entry.span.clone(), format!("{key} is {what}, expected a number"));
+fn number(key: Key, value: &DeValue<'_>) -> Result<f64, String> {
+    let wrong = |what: &str| format!("{key} is {what}, expected a number");
     // TOML allows underscores between digits and a leading plus, which Rust's parser does not.
     let parse = |digits: &str| {
         digits.replace('_', "").trim_start_matches('+').parse().map_err(|_| wrong(digits))
     };
-    match entry.value {
+    match value {
         DeValue::Integer(integer) if integer.radix() == 10 => parse(integer.as_str()),
         DeValue::Float(float) => parse(float.as_str()),
         other => Err(wrong(&type_of(other))),
@@ -263,6 +371,60 @@ mod tests {
             "m.toml:1: topology.sockets is missing, and there is no `base` to take it from"
         );
         assert!(error("name = \"x\"\nbase = \n").starts_with("m.toml:2: "));
+    }
+
+    #[test]
+    fn near_misses_and_impossible_nodes_are_told_what_is_right() {
+        for (text, line, problem) in [
+            (
+                "topology]\nnps = 4",
+                3,
+                "[topology] unknown key `nps`, did you mean `nodes_per_socket`?",
+            ),
+            (
+                "memory]\nllc_kib = 4",
+                3,
+                "unknown key `llc_kib`, did you mean `llc_kib` in [cache]?",
+            ),
+            ("memory]\ncxl_ns = 4", 3, "`cxl_ns`, did you mean `memory_only_ns` in [latency]?"),
+            ("memory]\ndistance = 4", 3, "unknown key `distance`, did you mean `distances`?"),
+            ("topology]\np_cores = 4\ncores_per_llc = 4", 3, "is another name of `cores_per_llc`"),
+            ("topology]\nnodes_per_socket = 4", 1, "is 1, expected a multiple of topology.nodes"),
+            ("topology]\ne_cores = 4\n[cache]\ne_l2_kib = 16", 1, "larger than cache.e_l2_kib"),
+            ("latency]\nl1_ns = [1]", 3, "latency.l1_ns is an array, expected a number"),
+            ("memory]\nnode_gib = [0, 0]", 1, "memory.node_gib is 0, expected 0.0625 to 65536"),
+            ("memory]\nnode_gib = [1, 1, 0]", 1, "has 0 for a node without CPUs: leave it out"),
+            ("memory]\nnode_gib = [1, 2]\n[topology]\nsockets = 4", 1, "2 nodes, but 4 have CPUs"),
+            ("memory]\ndistances = [[10]]", 1, "has 1 figures, expected 2 rows of 2"),
+            (
+                "memory]\ndistances = [[10, 9], [21, 10]]",
+                3,
+                "numbers from 10 to 255, such as [[10,",
+            ),
+        ] {
+            let found = error(&format!("base = \"skylake-2s\"\n[{text}\n"));
+            assert!(found.starts_with(&format!("m.toml:{line}: ")), "{found}: {text}");
+            assert!(found.contains(problem), "{found}: {text}");
+        }
+    }
+
+    #[test]
+    fn lists_have_a_figure_a_node_and_files_without_a_base_need_not_name_the_usual() {
+        let text = "base = 'skylake-2s'\n[memory]\n\
+            node_gib = { value = [1.5, 2, 4], source = 'free' }\n\
+            distances = [[10, 21, 14], [21, 10, 24], [14, 24, 10]]\n";
+        let spec = Spec::from_toml("m.toml", text).unwrap();
+        let node = freehold::NodeId::new;
+        assert_eq!(spec.node_bytes(node(0)), 3 << 29);
+        assert_eq!((spec.distance(node(1), node(2)), spec.distance(node(2), node(0))), (24, 14));
+        assert_eq!(spec.figure(Key::NodeGib).source, "free");
+        let base = preset("uma-2").unwrap();
+        let given = Key::ALL.iter().filter(|&&key| usual(key, 1.0).is_none());
+        let text: String = given
+            .map(|&key| format!("{}.{} = {}\n", key.section(), key.name(), base.get(key)))
+            .collect();
+        let spec = Spec::from_toml("m.toml", &text).unwrap();
+        assert_eq!((spec.get(Key::NodesPerSocket), spec.get(Key::ECores)), (1.0, 0.0));
     }
 
     mod fuzz {

@@ -82,25 +82,35 @@ macro_rules! keys {
 
 keys! {
     Sockets = "topology"."sockets", Count, 1 ..= 8,
-        "Sockets, each with memory of its own: a socket is a memory node.";
+        "Sockets, each with memory of its own.";
+    NodesPerSocket = "topology"."nodes_per_socket", Count, 1 ..= 32,
+        "Memory nodes of a socket, which divide its last-level caches: AMD's NPS, Intel's SNC.";
     LlcsPerSocket = "topology"."llcs_per_socket", Count, 1 ..= 32,
         "Last-level caches in a socket: 1 on the Intel servers, one a core complex on AMD's.";
-    CoresPerLlc = "topology"."cores_per_llc", Count, 1 ..= 256,
-        "Cores that share a last-level cache.";
-    ThreadsPerCore = "topology"."threads_per_core", Count, 1 ..= 2,
+    CoresPerLlc = "topology"."cores_per_llc", Count, 1 ..= 1024,
+        "Cores that share a last-level cache, but for E cores and low-power ones.";
+    ECores = "topology"."e_cores", Count, 0 ..= 1024,
+        "E cores that share each last-level cache with these, of one thread each.";
+    LpCores = "topology"."lp_cores", Count, 0 ..= 1024,
+        "Low-power E cores that share it as well, of one thread each.";
+    ThreadsPerCore = "topology"."threads_per_core", Count, 1 ..= 8,
         "Hardware threads of a core, which share its private caches and its pipeline.";
 
-    NodeGib = "memory"."node_gib", Gib, 1 ..= 65536,
-        "Memory of each node.";
+    NodeGib = "memory"."node_gib", Gib, 0.0625 ..= 65536,
+        "Memory of each node. A list has one figure a node, those without CPUs (CXL) last.";
     NodeGbPerS = "memory"."gb_per_s", GbPerS, 1 ..= 10000,
         "Bytes a second that the memory of one node delivers and takes, reads and writes together.";
+    MemoryOnlyGbPerS = "memory"."memory_only_gb_per_s", GbPerS, 1 ..= 10000,
+        "The same of a node without CPUs.";
 
     L1Kib = "cache"."l1_kib", Kib, 1 ..= 65536,
         "First-level data cache of a core.";
     L2Kib = "cache"."l2_kib", Kib, 1 ..= 1048576,
         "Private cache of a core, which the model takes as all that the core holds.";
-    LlcKib = "cache"."llc_kib", Kib, 1 ..= 67108864,
-        "Each last-level cache, which takes what the private caches of its cores evict.";
+    EL2Kib = "cache"."e_l2_kib", Kib, 1 ..= 1048576,
+        "Private cache of an E core or a low-power one: its share, where several have one.";
+    LlcKib = "cache"."llc_kib", Kib, 0 ..= 67108864,
+        "Each last-level cache, which takes what the private caches of its cores evict. 0: none.";
 
     L1Ns = "latency"."l1_ns", Ns, 0 ..= 1000000,
         "A load that the first-level cache answers.";
@@ -110,8 +120,12 @@ keys! {
         "A load that the last-level cache of the core answers.";
     DramLocalNs = "latency"."dram_local_ns", Ns, 0 ..= 1000000,
         "A load that memory of the core's own node answers, with the memory idle.";
+    DramSameSocketNs = "latency"."dram_same_socket_ns", Ns, 0 ..= 1000000,
+        "A load that memory of another node of the same socket answers, with the memory idle.";
     DramRemoteNs = "latency"."dram_remote_ns", Ns, 0 ..= 1000000,
-        "A load that memory of another node answers, with the memory idle.";
+        "A load that memory of another socket answers, with the memory idle.";
+    MemoryOnlyNs = "latency"."memory_only_ns", Ns, 0 ..= 1000000,
+        "A load that a node without CPUs answers, attached to the core's socket, when idle.";
 
     SameLlcNs = "transfer"."same_llc_ns", Ns, 0 ..= 1000000,
         "A line that another core under the same last-level cache holds for itself.";
@@ -131,7 +145,11 @@ keys! {
     WorkNs = "core"."work_ns", Ns, 0 ..= 1000000,
         "Computation that comes with each access of data in regions: the instructions around it.";
     SmtSlowdown = "core"."smt_slowdown", Ratio, 1 ..= 4,
-        "How much longer a thread's own work takes while its sibling on the core works too.";
+        "How much longer a thread's own work takes while twice as many work on its core.";
+    ESlowdown = "core"."e_slowdown", Ratio, 1 ..= 16,
+        "How much longer work inside an E core takes than inside another core.";
+    LpSlowdown = "core"."lp_slowdown", Ratio, 1 ..= 16,
+        "How much longer work inside a low-power E core takes than inside another core.";
 
     ClearCachedNs = "clear"."cached_ns", Ns, 0 ..= 1000000,
         "Clearing a 4 KiB frame whose lines are in the core's private cache.";
@@ -160,7 +178,7 @@ keys! {
 impl Key {
     /// Whether only whole numbers make sense.
     pub const fn is_whole(self) -> bool {
-        matches!(self.unit(), Unit::Count | Unit::Kib | Unit::Gib)
+        matches!(self.unit(), Unit::Count | Unit::Kib)
     }
 
     /// Whether the figure is the price of work outside the allocator, which only workloads charge.

@@ -7,7 +7,8 @@
 //! the machine whose figure stands in for an unpublished one.
 
 use super::near::nearest;
-use super::{Figure, Key, Spec};
+use super::usual::{SAME_SOCKET, usual};
+use super::{Figure, Key, Spec, servers};
 
 /// Intel MLC on the 2n-skx testbed, read from the reports' source.
 const CSIT: &str = "Intel MLC v3.5 on FD.io CSIT's 2n-skx testbed (2 x Xeon Platinum 8180, \
@@ -54,12 +55,15 @@ const SKYLAKE_GHZ: f64 = 2.5;
 /// The fitted figures of skylake-2s.
 const FITTED: [(Key, f64); 2] = [(Key::FaultRestNs, 660.0), (Key::UnmapRestNs, 280.0)];
 
-/// What no source gives, and no machine has unless its file says so.
-const CHOSEN: [(Key, f64, &str); 1] =
-    [(Key::WorkNs, 0.0, "a choice: docs/machine.md, Instructions")];
+/// What the page costs are made of: atomics and hits of the private cache.
+pub(super) const PAGE_COSTS: [(Key, f64, f64, &str); 3] = [
+    (Key::PageTableNs, 2.0, 3.0, PAGE_TABLE),
+    (Key::AccountingNs, 1.0, 3.0, ACCOUNTING),
+    (Key::UnmapNs, 1.0, 4.0, UNMAP),
+];
 
 /// Gives a machine the fitted figures of skylake-2s, at its own clock.
-fn scale_fitted(spec: &mut Spec, ghz: f64) {
+pub(super) fn scale_fitted(spec: &mut Spec, ghz: f64) {
     for (key, value) in FITTED {
         spec.set(key, (value * SKYLAKE_GHZ / ghz).round(), CALIBRATED_SCALED);
     }
@@ -68,22 +72,26 @@ fn scale_fitted(spec: &mut Spec, ghz: f64) {
 /// All figures of a machine that has nothing to inherit, but for the fitted ones.
 fn machine(name: &str, summary: &str, figures: &[(Key, f64, &'static str)]) -> Spec {
     let fitted = FITTED.map(|(key, value)| (key, value, CALIBRATED));
-    let figures = Key::ALL
-        .iter()
-        .map(|&key| {
-            let &(_, value, source) = figures
-                .iter()
-                .chain(&fitted)
-                .chain(&CHOSEN)
-                .find(|(candidate, ..)| *candidate == key)
-                .unwrap_or_else(|| panic!("preset {name} has no {key}"));
-            Figure { value, source: source.into() }
-        })
-        .collect();
-    Spec { name: name.to_owned(), summary: summary.to_owned(), figures }
+    let given = |key: Key| {
+        let figure = figures.iter().chain(&fitted).find(|(candidate, ..)| *candidate == key);
+        figure.map(|&(_, value, source)| Figure { value, source: source.into() })
+    };
+    let local_ns = given(Key::DramLocalNs).map_or(0.0, |figure| figure.value);
+    let figure = |&key: &Key| {
+        given(key)
+            .or_else(|| usual(key, local_ns))
+            .unwrap_or_else(|| panic!("preset {name} has no {key}"))
+    };
+    Spec {
+        name: name.to_owned(),
+        summary: summary.to_owned(),
+        figures: Key::ALL.iter().map(figure).collect(),
+        node_gib: Vec::new(),
+        distances: Vec::new(),
+    }
 }
 
-fn skylake_2s() -> Spec {
+pub(super) fn skylake_2s() -> Spec {
     machine(
         "skylake-2s",
         "2 sockets of 28 Skylake-SP cores with SMT: 112 CPUs (2 x Xeon Platinum 8180)",
@@ -136,33 +144,7 @@ fn skylake_2s() -> Spec {
     )
 }
 
-fn skylake_2s_104() -> Spec {
-    const ARK: &str = "Intel ARK, Xeon Platinum 8170: 26 cores, 2 threads each, 35.75 MB L3; the \
-        other figures are taken from skylake-2s";
-    let mut spec = skylake_2s().renamed(
-        "skylake-2s-104",
-        "2 sockets of 26 Skylake-SP cores with SMT: 104 CPUs (2 x Xeon Platinum 8170)",
-    );
-    spec.set(Key::CoresPerLlc, 26.0, ARK);
-    spec.set(Key::LlcKib, 36608.0, ARK);
-    spec
-}
-
-fn skylake_4s() -> Spec {
-    let mut spec = skylake_2s().renamed(
-        "skylake-4s",
-        "4 sockets of 28 Skylake-SP cores with SMT: 224 CPUs (4 x Xeon Platinum 8180)",
-    );
-    spec.set(
-        Key::Sockets,
-        4.0,
-        "Intel ARK, Xeon Platinum 8180: up to 8 sockets, three UPI links, so that every two of \
-            four sockets are linked directly; the other figures are taken from skylake-2s",
-    );
-    spec
-}
-
-fn icelake_2s() -> Spec {
+pub(super) fn icelake_2s() -> Spec {
     const KUL: &str = "Intel MLC v3.10 on Ice Lake-SP nodes of KU Leuven's Tier-2 cluster, \
         source/leuven/tier2_hardware/icelake_mlc.txt in github.com/hpcleuven/VscDocumentation";
     const ARK: &str = "Intel ARK, Xeon Gold 5320: 26 cores, 39 MB L3; Intel Optimization Reference \
@@ -202,6 +184,7 @@ fn icelake_2s() -> Spec {
                 for this processor was found",
         ),
         (Key::DramLocalNs, 89.2, KUL),
+        (Key::DramSameSocketNs, 98.7, SAME_SOCKET),
         (Key::DramRemoteNs, 142.7, KUL),
         (Key::SameLlcNs, 64.2, KUL),
         (Key::SameSocketNs, 64.2, "the same as transfer.same_llc_ns: one last-level cache"),
@@ -302,7 +285,7 @@ fn desktop() -> Spec {
     spec
 }
 
-fn epyc_2s() -> Spec {
+pub(super) fn epyc_2s() -> Spec {
     const AMD: &str = "AMD, EPYC 7742: 64 cores, 128 threads, 256 MB L3 in 16 core complexes of 4 \
         cores and 16 MB; J. De Gelas and A. Frumusanu, AMD Rome Second Generation EPYC Review, \
         anandtech.com/show/14694: 32 KiB L1, 512 KiB L2";
@@ -422,22 +405,42 @@ impl std::error::Error for UnknownMachine {}
 
 /// The names of the machines that come with the tool; `uma-N` stands for any number of CPUs.
 pub fn preset_names() -> &'static [&'static str] {
-    &["skylake-2s", "skylake-2s-104", "skylake-4s", "icelake-2s", "desktop", "epyc-2s", "uma-N"]
+    &[
+        "skylake-2s",
+        "skylake-2s-104",
+        "skylake-4s",
+        "icelake-2s",
+        "granite-rapids-2s",
+        "desktop",
+        "epyc-2s",
+        "epyc-9654-2s",
+        "epyc-9965-2s",
+        "altra",
+        "graviton-4",
+        "power9",
+        "uma-N",
+    ]
 }
 
 /// The machine of this name.
 ///
 /// # Errors
 ///
-/// There is none, or `uma-N` is asked for with an `N` that is not 1 to 256.
+/// There is none, or `uma-N` is asked for with an `N` that is not 1 to 1024.
 pub fn preset(name: &str) -> Result<Spec, UnknownMachine> {
     match name {
         "skylake-2s" => Ok(skylake_2s()),
-        "skylake-2s-104" => Ok(skylake_2s_104()),
-        "skylake-4s" => Ok(skylake_4s()),
+        "skylake-2s-104" => Ok(servers::skylake_2s_104()),
+        "skylake-4s" => Ok(servers::skylake_4s()),
         "icelake-2s" => Ok(icelake_2s()),
+        "granite-rapids-2s" => Ok(servers::granite_rapids_2s()),
         "desktop" => Ok(desktop()),
         "epyc-2s" => Ok(epyc_2s()),
+        "epyc-9654-2s" => Ok(servers::epyc_9654_2s()),
+        "epyc-9965-2s" => Ok(servers::epyc_9965_2s()),
+        "altra" => Ok(servers::altra()),
+        "graviton-4" => Ok(servers::graviton_4()),
+        "power9" => Ok(servers::power9()),
         _ => name
             .strip_prefix("uma-")
             .and_then(|cpus| cpus.parse().ok())
@@ -461,10 +464,16 @@ mod tests {
             ("skylake-2s-104", 104),
             ("skylake-4s", 224),
             ("icelake-2s", 52),
+            ("granite-rapids-2s", 512),
             ("desktop", 8),
             ("epyc-2s", 256),
+            ("epyc-9654-2s", 384),
+            ("epyc-9965-2s", 768),
+            ("altra", 80),
+            ("graviton-4", 96),
+            ("power9", 176),
             ("uma-1", 1),
-            ("uma-256", 256),
+            ("uma-1024", 1024),
         ] {
             let spec = preset(name).unwrap();
             spec.check().unwrap();
@@ -478,6 +487,6 @@ mod tests {
         assert_eq!(preset("skylake2s").unwrap_err().suggestion, Some("skylake-2s"));
         assert_eq!(preset("vax").unwrap_err().suggestion, None);
         assert!(preset("uma-0").is_err());
-        assert!(preset("uma-257").is_err());
+        assert!(preset("uma-1025").is_err());
     }
 }

@@ -434,8 +434,8 @@ fn virtual_time_ends_with_an_error() {
         }
         Ok::<_, RunError>(())
     };
-    run(500).unwrap();
-    let error = run(600).unwrap_err();
+    run(250).unwrap();
+    let error = run(300).unwrap_err();
     let RunError::Panicked { message, .. } = &error else { panic!("{error}") };
-    assert_eq!(message, "virtual time ends after 1125 s: give the machine less work");
+    assert_eq!(message, "virtual time ends after 562 s: give the machine less work");
 }

@@ -11,5 +11,6 @@ mod irq_off;
 mod late_merges;
 mod machine;
 mod scenarios;
+mod topologies;
 mod window;
 mod work;
