@@ -157,8 +157,9 @@ const BY_RATIO: &str = "derived: local times the ratio of remote to local on sky
 pub(super) fn graviton_4() -> Spec {
     const CHIPS: &str = "Chips and Cheese, Arm's Neoverse V2, in AWS's Graviton 4 (2024): 96 cores \
         on one mesh with 36 MB of L3, 2.8 GHz, lines between cores in 30 to 60 ns";
-    const AWS: &str = "github.com/aws/aws-graviton-getting-started, README.md: 64 KiB L1D and 2 \
-        MiB L2 a core of Graviton4";
+    const ARM: &str = "Arm, Learning Paths, Memory subsystem \
+        (learn.arm.com/learning-paths/servers-and-cloud-computing/memory-subsystem): Arm's System \
+        Characterization Tool on a c8g.16xlarge, 64 of the cores";
     let name = "1 socket of 96 Neoverse V2 cores: 96 CPUs (AWS Graviton4)";
     from_base(
         altra(),
@@ -167,19 +168,20 @@ pub(super) fn graviton_4() -> Spec {
         &[
             (Key::CoresPerLlc, 96.0, CHIPS),
             (Key::NodeGib, 768.0, "Chips and Cheese, as for the cores: 1536 GB in two sockets"),
-            (
-                Key::NodeGbPerS,
-                536.7,
-                "anandtech.com/show/21172: 12 DDR5-5600 channels, 536.7 GB/s in theory",
-            ),
-            (Key::L2Kib, 2048.0, AWS),
+            (Key::NodeGbPerS, 410.4, ARM),
+            (Key::L1Kib, 64.0, ARM),
+            (Key::L2Kib, 2048.0, ARM),
             (Key::LlcKib, 36864.0, CHIPS),
+            (Key::L1Ns, 1.4, ARM),
+            (Key::L2Ns, 4.0, ARM),
+            (Key::LlcNs, 21.8, ARM),
+            (Key::DramLocalNs, 115.2, ARM),
+            (Key::DramRemoteNs, 185.8, BY_RATIO),
             (
-                Key::L1Ns,
-                1.4,
-                "derived: 4 cycles at 2.8 GHz; Arm, Neoverse V2 Core Software Optimization Guide",
+                Key::ClearMemoryNs,
+                460.8,
+                "derived: 64 lines, 16 at a time, for latency.dram_local_ns",
             ),
-            (Key::L2Ns, 3.6, "derived: 10 cycles at 2.8 GHz; Arm, Neoverse V2, Hot Chips 35"),
             (Key::SameLlcNs, 45.0, CHIPS),
             (Key::SameSocketNs, 45.0, "the same as transfer.same_llc_ns: one last-level cache"),
             (
