@@ -154,27 +154,6 @@ fn huge_pages_are_asked_for() {
 }
 
 #[test]
-fn possible_cpus_that_are_not_online_do_not_slow_unmovable_content_down() {
-    let sys = tempfile::tempdir().unwrap();
-    let cpu = sys.path().join("devices/system/cpu");
-    std::fs::create_dir_all(&cpu).unwrap();
-    std::fs::write(cpu.join("online"), "0-1").unwrap();
-    std::fs::write(cpu.join("possible"), "0-511").unwrap();
-    let topology = Topology::read(sys.path()).unwrap();
-    let request = Request::default().migratetype(MigrateType::Unmovable);
-    let refills = |builder: ArenaBuilder| {
-        let arena = builder.topology(topology.clone()).build().unwrap();
-        let pages: Vec<_> = (0..1000).map(|_| arena.allocate_with(request).unwrap()).collect();
-        drop(pages);
-        arena.events().refills
-    };
-    // CPUs cache pageblocks for such content if there are 64 MiB for each.
-    let builder = || Arena::builder().bytes(256 * MIB);
-    assert!(refills(builder()) > 0, "CPUs take whole pageblocks");
-    assert_eq!(refills(builder().cpus(512)), 0, "each allocation goes past the CPU");
-}
-
-#[test]
 fn wishes_that_cannot_be_met_say_so() {
     let no_size = Arena::builder().cpus(1).nodes(1).build().unwrap_err();
     assert!(no_size.to_string().starts_with("bytes:"), "{no_size}");
