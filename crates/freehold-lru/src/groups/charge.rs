@@ -11,13 +11,6 @@ use crate::id::GroupId;
 use freehold::platform::{Platform, Word};
 use freehold::units::FrameCount;
 
-/// A refused charge, and the slot whose limit was hit, if it was a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused {
-    pub(crate) error: LruError,
-    pub(crate) slot: u16,
-}
-
 /// The most frames that a CPU charges ahead at a time.
 const STOCK: u32 = 32;
 
@@ -41,10 +34,10 @@ impl<P: Platform> Groups<P> {
 
     /// Charges frames to a group and to those above it, except the root: that has no limit, and
     /// would be a counter that all CPUs share.
-    pub(crate) fn charge(&self, group: GroupId, frames: u32) -> Result<(), Refused> {
+    pub(crate) fn charge(&self, group: GroupId, frames: u32) -> Result<(), LruError> {
         let slot = group.slot();
         if usize::from(slot) >= self.len() {
-            return Err(Refused { error: LruError::UnknownGroup, slot });
+            return Err(LruError::UnknownGroup);
         }
         self.charge_one(slot, frames, |state| state.is_live() && self.is_of_slot(group))?;
         // From here on the slot has frames, so neither it nor those above can be freed.
@@ -65,7 +58,7 @@ impl<P: Platform> Groups<P> {
         slot: u16,
         frames: u32,
         is_right: impl Fn(GroupState) -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), LruError> {
         let record = self.get(slot);
         // Acquire: a CPU that charges a group sees its parent and limit. Release: as in
         // `uncharge_one`.
@@ -81,7 +74,7 @@ impl<P: Platform> Groups<P> {
             return Ok(());
         };
         self.uncharge_one(slot, frames);
-        Err(Refused { error, slot })
+        Err(error)
     }
 
     /// The slots above one, except the root, which is not charged for what is below it.

@@ -2,7 +2,6 @@
 
 use crate::cpu::Batch;
 use crate::error::LruError;
-use crate::groups::charge::Refused;
 use crate::id::GroupId;
 use crate::kind::Kind;
 use crate::lru::Lru;
@@ -42,15 +41,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         group: GroupId,
         kind: Kind,
     ) -> Result<(), LruError> {
-        let added = match self.try_add(pfn, order, group, kind) {
-            Err(Refused { error: LruError::GroupLimit(_), slot }) => {
+        match self.try_add(pfn, order, group, kind) {
+            Err(LruError::GroupLimit(full)) => {
                 // What other CPUs have charged ahead is not used yet.
-                self.drain_stocks(slot);
+                self.drain_stocks(full.slot());
                 self.try_add(pfn, order, group, kind)
             }
             added => added,
-        };
-        added.map_err(|refused| refused.error)
+        }
     }
 
     /// As [`Lru::add_block`], but counts what other CPUs have charged ahead as used.
@@ -60,13 +58,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         order: Order,
         group: GroupId,
         kind: Kind,
-    ) -> Result<(), Refused> {
-        let refuse = |error| Refused { error, slot: group.slot() };
-        let frame = self.frames.index_of(pfn).map_err(refuse)?;
+    ) -> Result<(), LruError> {
+        let frame = self.frames.index_of(pfn)?;
         if self.frames.state(frame).is_used() {
-            return Err(refuse(LruError::AlreadyAdded));
+            return Err(LruError::AlreadyAdded);
         }
-        self.frames.join_tails(frame, order).map_err(refuse)?;
+        self.frames.join_tails(frame, order)?;
         let free_tails = || self.frames.free_tails(frame, order);
         let frames = order.frames().get() as u32;
         // The lock of the CPU's batches is taken once for the charge and the batch.
@@ -81,7 +78,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             drop(cpu);
             free_tails();
             self.uncharge(group.slot(), frames);
-            return Err(refuse(error));
+            return Err(error);
         }
         let full = cpu.push(Batch::Add, frame);
         drop(cpu);

@@ -5,7 +5,6 @@ use core::fmt;
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
-use crate::groups::charge::Refused;
 use crate::id::GroupId;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -65,14 +64,14 @@ impl<P: Platform, O: Owner> Isolated<'_, P, O> {
         let lru = self.lru;
         let frames = lru.frames.state(self.frame).frames();
         let charged = match lru.charge(group, frames) {
-            Err(Refused { error: LruError::GroupLimit(_), slot }) => {
+            Err(LruError::GroupLimit(full)) => {
                 // What other CPUs have charged ahead is not used yet.
-                lru.drain_stocks(slot);
+                lru.drain_stocks(full.slot());
                 lru.charge(group, frames)
             }
             charged => charged,
         };
-        drop(charged.map_err(|refused| refused.error)?);
+        drop(charged?);
         // The mark is clear and this caller holds a reference, so no other call relies on the
         // group.
         let (before, after) = lru.frames.update(self.frame, |state| state.in_slot(group.slot()));

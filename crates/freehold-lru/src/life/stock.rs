@@ -1,7 +1,7 @@
 //! Charges, which CPUs make ahead of use: a stock spares them the counters that all share.
 
 use crate::cpu::CpuGuard;
-use crate::groups::charge::Refused;
+use crate::error::LruError;
 use crate::id::GroupId;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -10,7 +10,7 @@ use freehold::platform::Platform;
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Charges frames to a group, from the CPU's stock if possible; returns the lock of the CPU,
     /// which was taken for that.
-    pub(crate) fn charge(&self, group: GroupId, frames: u32) -> Result<CpuGuard<'_, P>, Refused> {
+    pub(crate) fn charge(&self, group: GroupId, frames: u32) -> Result<CpuGuard<'_, P>, LruError> {
         let cpu = self.cpus.here(&self.platform);
         if cpu.take_stock(group, frames) {
             return Ok(cpu);

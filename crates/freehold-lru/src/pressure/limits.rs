@@ -3,7 +3,6 @@
 
 use super::attempts::Attempts;
 use crate::error::LruError;
-use crate::groups::charge::Refused;
 use crate::id::GroupId;
 use crate::kind::Kind;
 use crate::lru::Lru;
@@ -47,15 +46,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             match self.try_add(pfn, order, group, kind) {
                 // What other CPUs have charged ahead is not used yet. A group at its limit has none
                 // of it, so that a look is all that this costs.
-                Err(Refused { error: LruError::GroupLimit(_), slot })
-                    if self.groups.has_stocks(slot) =>
-                {
-                    self.drain_stocks(slot);
+                Err(LruError::GroupLimit(full)) if self.groups.has_stocks(full.slot()) => {
+                    self.drain_stocks(full.slot());
                     if !attempts.again() {
                         break;
                     }
                 }
-                Err(Refused { error: LruError::GroupLimit(_), slot }) if can_fit() => {
+                Err(LruError::GroupLimit(full)) if can_fit() => {
+                    let slot = full.slot();
                     // As many as Linux takes, but from a small group only a part; plus the excess
                     // over a limit that was lowered.
                     let limit = self.groups.limit(slot).map_or(0, FrameCount::get);
@@ -72,7 +70,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     if done.is_ok() {
                         self.reclaim_high(group);
                     }
-                    return done.map_err(|refused| refused.error);
+                    return done;
                 }
             }
         }
