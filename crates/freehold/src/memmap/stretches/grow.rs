@@ -35,22 +35,18 @@ impl<P: Platform> Stretches<P> {
         if wanted.start < self.bounds.start || wanted.end > self.bounds.end {
             return None;
         }
-        let used = self.far().count();
-        let last = used.checked_sub(1).map(|nth| self.far.get(nth));
-        let last = last.and_then(|record| Some((record, record.get()?)));
+        let last = self.far().enumerate().last();
         let new = self.around(&wanted, last.map(|(_, stretch)| stretch))?;
-        let (record, first, index) = match last {
-            Some((record, Stretch { first, frames, index }))
-                if first.get() + frames == new.start =>
-            {
-                (record, first.get(), index)
-            }
-            _ => {
-                let taken = last.map_or(self.near_frames, |(_, stretch)| stretch.end());
-                let record = self.far.try_get(used)?;
-                (record, new.start, index_behind(taken, new.start, self.near))
+        let beside = last.filter(|(_, stretch)| stretch.number_end() == new.start);
+        let (nth, first, index) = match beside {
+            Some((nth, stretch)) => (nth, stretch.first.get(), stretch.index),
+            None => {
+                let behind = |(nth, stretch): (usize, Stretch)| (nth + 1, stretch.end());
+                let (nth, taken) = last.map_or((0, self.near_frames), behind);
+                (nth, new.start, index_behind(taken, new.start, self.near))
             }
         };
+        let record = self.far.try_get(nth)?;
         let most = self.frames.checked_sub(index)?;
         let frames = (new.end - first).min(most / BUDDY_FRAMES * BUDDY_FRAMES);
         if first + frames < wanted.end {
@@ -66,7 +62,7 @@ impl<P: Platform> Stretches<P> {
         let mut start = wanted.start / BLOCK_FRAMES * BLOCK_FRAMES;
         let mut end = wanted.end.checked_next_multiple_of(BLOCK_FRAMES)?;
         for stretch in self.iter().filter(|stretch| stretch.frames > 0) {
-            let (of, behind) = (stretch.first.get(), stretch.first.get() + stretch.frames);
+            let (of, behind) = (stretch.first.get(), stretch.number_end());
             let is_last = last == Some(stretch);
             match (behind <= wanted.start || is_last && of <= wanted.start, of >= wanted.end) {
                 (true, _) => start = start.max(behind),

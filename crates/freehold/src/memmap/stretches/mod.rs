@@ -57,6 +57,11 @@ impl Stretch {
         (offset < self.frames).then(|| FrameIndex((self.index + offset) as u32))
     }
 
+    /// The number behind that of the last one.
+    fn number_end(&self) -> u64 {
+        self.first.get() + self.frames
+    }
+
     /// The index behind the last one.
     fn end(&self) -> u64 {
         self.index.saturating_add(self.frames)
@@ -149,7 +154,7 @@ impl<P: Platform> Stretches<P> {
         layout: &mut LayoutBuilder<'_>,
     ) -> Result<StretchesTablePlan<P>, Error> {
         let plan = StretchesPlan::new(config)?;
-        Ok(StretchesTablePlan { far: layout.table(SectionKind::Zones, plan.records())?, plan })
+        Ok(StretchesTablePlan { far: layout.table(SectionKind::Zones, plan.far)?, plan })
     }
 
     pub fn carve(
@@ -160,10 +165,8 @@ impl<P: Platform> Stretches<P> {
         let mut all = plan::stretches(config, plan.near).skip(1);
         let far = carver.table(*far, |_| FarStretch::new(all.next()));
         let StretchesPlan { near, frames, .. } = *plan;
-        let bounds = match (config.span, config.room) {
-            (Some((first, frames)), _) => first.get()..first.offset(frames).get(),
-            (None, _) => 0..u64::MAX,
-        };
+        let bounds = config.span.map(|(first, frames)| first.get()..first.offset(frames).get());
+        let bounds = bounds.unwrap_or(0..u64::MAX);
         Stretches { near: near.first, near_frames: near.frames, frames, far, bounds }
     }
 

@@ -15,10 +15,8 @@ const GAP_FRAMES: u64 = 2 * ALIGNED_FRAMES;
 #[derive(Clone, Copy, Debug)]
 pub struct StretchesPlan {
     pub(super) near: Stretch,
-    /// How many far ones there are.
-    far: usize,
-    /// How many may be added.
-    slots: usize,
+    /// How many far ones there are or may come to be.
+    pub(super) far: usize,
     /// One more than the last index.
     pub(super) frames: u64,
 }
@@ -41,7 +39,7 @@ impl StretchesPlan {
         let near = Stretch { first: Pfn::new(first), frames: end - first, index: 0 };
         let (far, frames) =
             stretches(config, near).fold((0, 0), |(count, _), stretch| (count + 1, stretch.end()));
-        let far: usize = far - 1;
+        let far = (far - 1_usize).saturating_add(slots);
         let block = Order::BUDDY_MAX.frames().get();
         let of_slots = SLOT_FRAMES.saturating_mul(slots as u64);
         let room = room.get().checked_next_multiple_of(block).unwrap_or(u64::MAX);
@@ -51,17 +49,12 @@ impl StretchesPlan {
         if is_too_high || frames >= u64::from(u32::MAX) {
             return Err(Error::SpanTooLarge);
         }
-        Ok(StretchesPlan { near, far, slots, frames })
+        Ok(StretchesPlan { near, far, frames })
     }
 
     /// The frame of index 0.
     pub fn first(&self) -> Pfn {
         self.near.first
-    }
-
-    /// How many far stretches there are or may come to be.
-    pub(super) fn records(&self) -> usize {
-        self.far.saturating_add(self.slots)
     }
 
     /// One more than the last index.
