@@ -180,6 +180,7 @@ mod tests {
         let numbers: Vec<_> = cache.shared.open_files().iter().map(|file| file.number).collect();
         assert_eq!((known[0].number, numbers), (0, vec![0, 1]));
     }
+
     #[test]
     fn what_has_no_blocks_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();

@@ -48,10 +48,11 @@ impl MetadataLayout {
         reserved: &[(Pfn, FrameCount)],
         frame_size: FrameSize,
     ) -> Result<MemoryRange, Error> {
-        self.highest_place(ranges.iter().copied(), || reserved.iter().copied(), frame_size)
+        self.find_place(ranges.iter().copied(), || reserved.iter().copied(), frame_size)
     }
 
-    pub(super) fn highest_place<R: Iterator<Item = (Pfn, FrameCount)>>(
+    /// As `place_in`, for what comes from anywhere.
+    pub(super) fn find_place<R: Iterator<Item = (Pfn, FrameCount)>>(
         &self,
         ranges: impl Iterator<Item = MemoryRange>,
         reserved: impl Fn() -> R,

@@ -76,17 +76,13 @@ impl<'a> BootMap<'a> {
             return Err(Error::BadRange);
         }
         let mut report = BootReport::default();
-        let mut pieces = core::iter::successors(self.piece(0), |piece| self.piece(piece.bytes.end));
-        let mut next = pieces.next();
-        while let Some(mut piece) = next.take() {
-            for other in pieces.by_ref() {
-                if !piece.is_continued_by(&other) {
-                    next = Some(other);
-                    break;
-                }
+        let pieces = core::iter::successors(self.piece(0), |piece| self.piece(piece.bytes.end));
+        let mut pieces = pieces.peekable();
+        while let Some(mut piece) = pieces.next() {
+            while let Some(other) = pieces.next_if(|other| piece.is_continued_by(other)) {
                 piece.bytes.end = other.bytes.end;
             }
-            let before = report.ranges.checked_sub(1).map(|nth| ranges[nth]);
+            let before = ranges[..report.ranges].last().copied();
             let mut left = piece.bytes.end - piece.bytes.start;
             if let Some(range) = piece.range_behind(before, size) {
                 *ranges.get_mut(report.ranges).ok_or(Error::TooManyRanges)? = range;
@@ -275,7 +271,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
             let end = range.end().min(end).get().checked_sub(range.start.get())?;
             Some(MemoryRange { frames: FrameCount::new(end), ..*range })
         });
-        let place = layout.highest_place(low, || map.reserved_frames(size), size)?;
+        let place = layout.find_place(low, || map.reserved_frames(size), size)?;
         report.metadata = Some(place);
         let frames = Self::new(platform, &config, settings, at(place))?;
         frames.reserve(place.start, place.frames)?;
