@@ -11,7 +11,7 @@ use crate::designs::traits::Alloc;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 impl<P: Platform> Alloc<P> for Freehold<P> {
@@ -114,13 +114,10 @@ impl<P: Platform> Freehold<P> {
         zone: ZoneIndex,
         request: &Request,
     ) -> Option<CacheGuard<'a, P>> {
-        let here = context.cpu_here();
-        let shared = match request.content() {
-            MigrateType::Movable => None,
-            _ => self.zones.zone(zone).sharing_cpu(self.zones.cpu_count(), here),
-        };
-        let guard = shared.filter(|&cpu| cpu != here);
-        let guard = guard.and_then(|cpu| self.try_lock(context.pin().1, cpu, zone));
+        let (here, cpus) = (context.cpu_here(), self.zones.cpu_count());
+        let caching = self.zones.zone(zone).caching_cpu(request.content(), cpus, here);
+        let shared = caching.filter(|&cpu| cpu != here);
+        let guard = shared.and_then(|cpu| self.try_lock(context.pin().1, cpu, zone));
         guard.or_else(|| self.lock_any(context, zone))
     }
 

@@ -236,27 +236,36 @@ impl<P: Platform> Zone<P> {
         may
     }
 
-    /// Whether the cache of a CPU, of so many, may hold pageblocks for a type. Pageblocks with
-    /// content that cannot move can never be emptied, so where there are few for each CPU, several
-    /// CPUs share the cache of the first one of them.
+    /// Whether the cache of a CPU, of so many, may hold pageblocks for a type.
     pub(crate) fn may_cache_for(&self, migratetype: MigrateType, cpus: usize, cpu: usize) -> bool {
-        migratetype == MigrateType::Movable || self.sharing_cpu(cpus, cpu) == Some(cpu)
+        self.caching_cpu(migratetype, cpus, cpu) == Some(cpu)
     }
 
-    /// The CPU whose cache a CPU uses for content that cannot move; none if there are too few
-    /// pageblocks for any.
-    pub(crate) fn sharing_cpu(&self, cpus: usize, cpu: usize) -> Option<usize> {
-        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
-        if pageblocks < ROOMY_PAGEBLOCKS {
-            return None;
+    /// The CPU, of so many, in whose cache a CPU finds pageblocks for a type; none if no cache may
+    /// hold any. Pageblocks with content that cannot move can never be emptied, so where there are
+    /// few for each CPU, several CPUs share the cache of the first one of them.
+    pub(crate) fn caching_cpu(
+        &self,
+        migratetype: MigrateType,
+        cpus: usize,
+        cpu: usize,
+    ) -> Option<usize> {
+        match migratetype {
+            MigrateType::Movable => Some(cpu),
+            _ => self.sharers(cpus).map(|sharers| cpu - cpu % sharers),
         }
-        let sharers = (ROOMY_PAGEBLOCKS * cpus as u64).div_ceil(pageblocks);
-        Some(cpu - cpu % sharers as usize)
     }
 
     /// Whether there are so many pageblocks for each CPU that CPUs need not be sparing with them.
     pub(crate) fn is_roomy(&self, cpus: usize) -> bool {
-        self.managed() >> Order::PAGEBLOCK.get() >= ROOMY_PAGEBLOCKS * cpus as u64
+        self.sharers(cpus) == Some(1)
+    }
+
+    /// How many CPUs, of so many, have enough pageblocks together; none if all have too few.
+    fn sharers(&self, cpus: usize) -> Option<usize> {
+        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
+        let sharers = (ROOMY_PAGEBLOCKS * cpus as u64).div_ceil(pageblocks.max(1));
+        (pageblocks >= ROOMY_PAGEBLOCKS).then_some(sharers as usize)
     }
 
     /// Counts remote frees that were collected in a pageblock which no cache held.
