@@ -15,6 +15,7 @@ mod error;
 mod fragmentation;
 mod frames;
 mod host;
+mod input;
 mod list;
 mod lscpu;
 mod machine;

@@ -44,8 +44,7 @@ impl Hierarchy {
         let socket = self.caches.socket_of_llc(own_llc);
         let mut cost = 0;
         if self.sharers.others_in(set, self.caches.cores_of(own_llc), core) {
-            let has_llcs = self.caches.has_llcs();
-            cost = if has_llcs { self.costs.same_llc } else { self.costs.same_socket };
+            cost = self.costs.same_llc;
         }
         let mut others = self.sharers.llcs_of(set) & !(1 << own_llc);
         while others != 0 {

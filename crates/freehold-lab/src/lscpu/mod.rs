@@ -5,13 +5,13 @@ mod text;
 
 use std::fmt::Write;
 use std::io::Read;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use freehold_sim::{Key, Spec, preset};
 
 use crate::cli::FromLscpuArgs;
 use crate::error::UsageError;
+use crate::input;
 use crate::report::out;
 use derive::Derived;
 use text::Facts;
@@ -21,18 +21,11 @@ pub(crate) fn from_lscpu(args: &FromLscpuArgs) -> Result<()> {
     let mut text = String::new();
     let mut names = Vec::new();
     for file in &args.files {
-        let name = if file == Path::new("-") {
-            "standard input".into()
-        } else {
-            file.display().to_string()
-        };
+        let name = input::name_of(file);
         let mut bytes = Vec::new();
-        match file == Path::new("-") {
-            true => std::io::stdin().read_to_end(&mut bytes).context(name.clone())?,
-            false => std::fs::File::open(file)
-                .and_then(|mut file| file.read_to_end(&mut bytes))
-                .with_context(|| format!("cannot read {name}"))?,
-        };
+        input::open(file)
+            .and_then(|mut input| input.read_to_end(&mut bytes))
+            .with_context(|| format!("cannot read {name}"))?;
         text += &String::from_utf8_lossy(&bytes);
         text.push('\n');
         names.push(name);

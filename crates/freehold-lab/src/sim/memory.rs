@@ -181,7 +181,8 @@ impl MemoryPlan {
     }
 }
 
-fn nodes(spec: &Spec) -> impl Iterator<Item = NodeId> {
+/// The nodes of a machine, those without CPUs last.
+pub(crate) fn nodes(spec: &Spec) -> impl Iterator<Item = NodeId> {
     (0..spec.nodes()).map(|node| NodeId::new(node as u16))
 }
 

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
-use freehold::NodeId;
 use freehold_sim::Spec;
 use serde_json::{Map, Value, json};
 
@@ -22,6 +21,7 @@ use crate::replay::{events_max, plan_of};
 use crate::report::document::{Document, SCHEMA};
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
+use crate::sim::memory::nodes;
 use crate::trace::open;
 
 /// A number of CPUs in a file of a sweep.
@@ -116,9 +116,9 @@ impl Job {
             Machine::Sim(spec) => {
                 let figures = spec.figures();
                 let figures = figures.map(|(key, figure)| (key.to_string(), json!(figure.value)));
-                let nodes = || (0..spec.nodes()).map(|node| NodeId::new(node as u16));
-                let bytes: Vec<_> = nodes().map(|node| spec.node_bytes(node)).collect();
-                let rows = nodes().map(|from| nodes().map(|to| spec.distance(from, to)).collect());
+                let bytes: Vec<_> = nodes(spec).map(|node| spec.node_bytes(node)).collect();
+                let row = |from| nodes(spec).map(|to| spec.distance(from, to)).collect();
+                let rows = nodes(spec).map(row);
                 let distances: Vec<Vec<_>> = rows.collect();
                 json!({
                     "name": spec.name(),

@@ -1,9 +1,5 @@
 //! `freehold import`: recordings from the text of other tools.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::Path;
-
 use anyhow::{Context, Result, anyhow};
 use bytesize::ByteSize;
 use freehold_trace::machine::Machine;
@@ -13,17 +9,14 @@ use serde_json::json;
 
 use super::file::WRITER;
 use crate::cli::ImportArgs;
+use crate::input;
 use crate::output::Output;
 use crate::report::out;
 
 /// Reads a text and stores it.
 pub(crate) fn import(args: &ImportArgs) -> Result<()> {
-    let stdin = args.text == Path::new("-");
-    let name = if stdin { "standard input".into() } else { args.text.display().to_string() };
-    let input: Box<dyn BufRead> = match stdin {
-        true => Box::new(io::stdin().lock()),
-        false => Box::new(BufReader::new(File::open(&args.text).with_context(|| name.clone())?)),
-    };
+    let name = input::name_of(&args.text);
+    let input = input::open(&args.text).with_context(|| name.clone())?;
     let bad_lines = if args.skip_bad { BadLines::LeaveOut } else { BadLines::Refuse };
     let hinting = |error| match error {
         TextError::BadLine { .. } if !args.skip_bad => {

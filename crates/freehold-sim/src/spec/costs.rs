@@ -132,7 +132,12 @@ impl Costs {
             far,
             nodes: spec.nodes(),
             sockets: (0..spec.nodes()).map(|node| spec.socket_of(node)).collect(),
-            same_llc: ps(Key::SameLlcNs),
+            // Without last-level caches, lines between these cores go through the socket.
+            same_llc: ps(if spec.get(Key::LlcKib) > 0.0 {
+                Key::SameLlcNs
+            } else {
+                Key::SameSocketNs
+            }),
             same_socket: ps(Key::SameSocketNs),
             remote_home_writer: ps(Key::RemoteHomeWriterNs),
             remote_home_reader: ps(Key::RemoteHomeReaderNs),
