@@ -97,15 +97,21 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     call(&format!("arena.{own}.destroy"));
     assert!(used(hooks) <= used_before, "{} and {used_before} frames", used(hooks));
 
-    // What is freed stays with jemalloc while nothing calls it, longer than its decay.
+    // What is large returns at once. Other blocks that are freed stay with jemalloc while nothing
+    // calls it, longer than its decay.
     purge_arenas();
     let used_before = used(hooks);
     // SAFETY: sizes; freed below.
-    let burst = [MIB; 40].map(|size| unsafe { sys::mallocx(size, 0) });
-    // SAFETY: allocated above.
-    burst.into_iter().for_each(|block| unsafe { sys::dallocx(block, 0) });
+    let burst = |size| [size; 40].map(|size| unsafe { sys::mallocx(size, 0) });
+    // SAFETY: allocated by the other.
+    let free = |block| unsafe { sys::dallocx(block, 0) };
+    let large = burst(MIB);
+    assert!(used(hooks) > used_before + 40 * 256);
+    large.into_iter().for_each(free);
+    assert!(used(hooks) < used_before + 256, "{} frames, {used_before} before", used(hooks));
+    burst(MIB / 2).into_iter().for_each(free);
     thread::sleep(Duration::from_millis(50));
-    assert!(used(hooks) > used_before + 20 * 256, "{} frames, {used_before} before", used(hooks));
+    assert!(used(hooks) > used_before + 20 * 128, "{} frames, {used_before} before", used(hooks));
     // By and by: what was freed since the last call is not due yet.
     let mut calls = 0;
     while used(hooks) >= used_before + 256 {

@@ -20,6 +20,7 @@ mod bits;
 mod due;
 mod purge;
 mod refusal;
+mod used;
 
 use ages::Ages;
 use bits::FrameBits;
@@ -96,7 +97,9 @@ pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
 pub struct HeapSettings {
     /// Calls of [`PageHeap::alloc`] and [`PageHeap::free`] purge the heap, whichever is the first
     /// after each interval: so a program needs no thread for it, and one that does not allocate
-    /// keeps what it has. If `None`, only [`PageHeap::purge`] does.
+    /// keeps what it has. When 32 MiB less are in use than before, or a sixteenth less if that is
+    /// more, give or take a pageblock for each CPU, pageblocks that are free as a whole go at once.
+    /// Memory that rises again counts once an interval. If `None`, only [`PageHeap::purge`] does.
     ///
     /// Costs each call a look at a clock of the kernel's that needs no system call, and the one
     /// that is the first, the purge.
@@ -131,14 +134,16 @@ impl<D: Design<Host>> PageHeap<D> {
     /// [`HostError::ForkHandlers`], as for arenas.
     pub fn new(arena: FrameArena<D>, settings: HeapSettings) -> Result<Self, HostError> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
+        let cpus = arena.allocator().cpus();
+        let by_calls = |(interval, ages)| Purging::new(interval, ages, cpus);
         let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
             _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
             written: FrameBits::new(frames, !arena.is_new_memory()),
             ages: Ages::new(frames, arena.purge_unit()),
+            by_calls: settings.purge_every.map(by_calls),
             arena,
             purging,
-            by_calls: settings.purge_every.map(|(interval, ages)| Purging::new(interval, ages)),
             refusal: settings.refuse_for.map(Refusal::new),
             single_calls: settings.single_calls,
         })
@@ -152,6 +157,12 @@ impl<D: Design<Host>> PageHeap<D> {
     fn purge_if_due(&self) {
         if let Some(purging) = &self.by_calls {
             purging.purge_if_due(self);
+        }
+    }
+
+    fn note_use(&self, frames: i64) {
+        if let Some(purging) = &self.by_calls {
+            purging.note_use(self, frames);
         }
     }
 
@@ -285,6 +296,7 @@ impl<D: Design<Host>> PageHeap<D> {
         }
         self.ages.note_free(first, frames);
         self.purge_if_due();
+        self.note_use((frames.get() as i64).wrapping_neg());
         Ok(())
     }
 
@@ -334,7 +346,9 @@ impl<D: Design<Host>> PageHeap<D> {
         }
     }
 
+    /// What was allocated just now.
     fn span(&self, first: Pfn, frames: FrameCount) -> Span {
+        self.note_use(frames.get() as i64);
         Span { first, is_zeroed: self.is_zeroed(first, frames) }
     }
 

@@ -433,6 +433,40 @@ fn calls_purge_at_intervals() {
     heap.free(other.first, frames(1)).unwrap();
 }
 
+/// A program may stop to call once it has freed much, so that goes at once: but not a little, and
+/// not what comes and goes within an interval.
+#[test]
+fn what_memory_in_use_falls_by_goes_at_once() {
+    let never = Duration::from_secs(3600);
+    let settings =
+        HeapSettings { purge_every: Some((never, PurgeAges::default())), ..Default::default() };
+    let (mib, count) = (frames(MIB as u64 / 4096), frames(50));
+    // The least, and a sixteenth where that is more; what stays in use, and what is purged of it.
+    for (used_mib, freed_mib, least_mib) in [(64, 31, 0), (64, 40, 32), (640, 39, 0), (640, 48, 40)]
+    {
+        let heap = heap_with(1024 * MIB, 0, settings);
+        let spans_of = |mibs: u64| {
+            let wanted = mibs * mib.get() / count.get();
+            let spans = (0..wanted).map(|_| heap.alloc(count, frames(1)).unwrap().first);
+            spans.inspect(|&first| heap.arena().store_byte(first, 1)).collect::<Vec<_>>()
+        };
+        let _stay = spans_of(used_mib - freed_mib);
+        for round in 0..3 {
+            let fall = spans_of(freed_mib);
+            fall.into_iter().for_each(|first| heap.free(first, count).unwrap());
+            let purged = heap.purged();
+            assert_eq!(purged.frames, purged.whole, "no part of a pageblock that is in use");
+            // All but the two pageblocks at the edges, and those in which the rests of spans lie.
+            let (low, high) = (least_mib * mib.get() * 3 / 4, freed_mib * mib.get() * 2);
+            let found = purged.frames.get();
+            match least_mib {
+                0 => assert_eq!(found, 0, "{freed_mib} of {used_mib} MiB, round {round}"),
+                _ => assert!((low..=high).contains(&found), "{found} frames, round {round}"),
+            }
+        }
+    }
+}
+
 #[test]
 fn what_was_not_found_is_refused_until_it_comes_free_or_for_a_time() {
     // Long enough that no search is due while the test runs, but for the last one.
