@@ -83,5 +83,7 @@ mod freehold_loom_remove;
 mod frames;
 #[path = "../models/groups.rs"]
 mod groups;
+#[path = "../models/shards.rs"]
+mod shards;
 #[path = "../../../freehold/tests/models/seam_loom.rs"]
 mod seam_loom;

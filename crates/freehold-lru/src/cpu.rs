@@ -6,10 +6,12 @@ use core::num::NonZero;
 
 use crate::error::LruError;
 use crate::frames::few::Few;
+use crate::frames::sharding::Sharding;
 use crate::frames::state::Motion;
-use crate::id::GroupId;
+use crate::id::{GroupId, NO_SLOT};
 use crate::settings::BATCH_MAX;
 use freehold::Error;
+use freehold::config::Config;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
@@ -55,12 +57,19 @@ impl Batch {
 #[repr(C, align(64))]
 struct PerCpu<P: Platform> {
     lock: P::Lock,
+    /// The shard that the CPU adds to, and reclaims from first.
+    shard: u32,
     /// The group that the charged-ahead frames are charged to.
     stocked: P::LocalCell<u64>,
     /// How many frames are charged ahead.
     stock: P::LocalCell<u32>,
     /// The most of them.
     stock_max: P::LocalCell<u32>,
+    /// Whether the CPU took from them, or gave some back, since it was last asked for them.
+    stock_used: P::LocalCell<u32>,
+    /// The slot of the group within which the CPU has last reclaimed, and where it stopped.
+    turn_within: P::LocalCell<u32>,
+    turn: P::LocalCell<u64>,
     /// How many reclaims that began here are under way.
     hunts: P::LocalCell<u32>,
     lens: [P::LocalCell<u32>; Batch::COUNT],
@@ -83,13 +92,23 @@ impl<P: Platform> CpusPlan<P> {
 }
 
 impl<P: Platform> Cpus<P> {
-    pub(crate) fn carve(plan: &CpusPlan<P>, batch: u32, carver: &mut Carver) -> Self {
+    pub(crate) fn carve(
+        plan: &CpusPlan<P>,
+        config: &Config<'_>,
+        sharding: Sharding,
+        batch: u32,
+        carver: &mut Carver,
+    ) -> Self {
         let zero = || P::LocalCell::new(0);
-        let table = carver.table(plan.0, |_| PerCpu {
+        let table = carver.table(plan.0, |cpu| PerCpu {
             lock: P::Lock::new(LockClass::LruBatch),
+            shard: sharding.of_cpu(config, CpuId::new(cpu as u32)) as u32,
             stocked: P::LocalCell::new(NO_GROUP),
             stock: zero(),
             stock_max: zero(),
+            stock_used: zero(),
+            turn_within: P::LocalCell::new(u32::from(NO_SLOT)),
+            turn: P::LocalCell::new(0),
             hunts: zero(),
             lens: core::array::from_fn(|_| zero()),
             batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
@@ -105,6 +124,11 @@ impl<P: Platform> Cpus<P> {
     pub(crate) fn here<'a>(&'a self, platform: &'a P) -> CpuGuard<'a, P> {
         let (cpu, pin) = Pin::new(platform);
         self.locked(pin, self.number(cpu))
+    }
+
+    /// The shard of the running CPU.
+    pub(crate) fn near(&self, platform: &P) -> usize {
+        self.table.get(self.number(platform.cpu())).shard as usize
     }
 
     fn number(&self, cpu: CpuId) -> usize {
@@ -200,7 +224,23 @@ impl<P: Platform> CpuGuard<'_, P> {
             return false;
         }
         self.cpu.stock.set(stock - frames);
+        self.note_use();
         true
+    }
+
+    fn note_use(&self) {
+        if self.cpu.stock_used.get() == 0 {
+            self.cpu.stock_used.set(1);
+        }
+    }
+
+    /// Whether the stock was not used since this was last asked.
+    pub(crate) fn is_stock_idle(&self) -> bool {
+        let is_idle = self.cpu.stock_used.get() == 0;
+        if !is_idle {
+            self.cpu.stock_used.set(0);
+        }
+        is_idle
     }
 
     /// Stocks frames charged to this group, up to `most`; returns slot and number of those stocked
@@ -211,6 +251,21 @@ impl<P: Platform> CpuGuard<'_, P> {
         self.cpu.stock.set(frames);
         self.cpu.stock_max.set(most);
         before
+    }
+
+    /// Where the last reclaim within a group has stopped on this CPU, if that was its last one.
+    pub(crate) fn turn(&self, within: u16) -> Option<u64> {
+        let is_same = self.cpu.turn_within.get() == u32::from(within);
+        is_same.then(|| self.cpu.turn.get())
+    }
+
+    /// Notes where a reclaim within a group stops; returns group and turn of another one that is
+    /// forgotten by this.
+    pub(crate) fn set_turn(&self, within: u16, turn: u64) -> Option<(u16, u64)> {
+        let before = (self.cpu.turn_within.get() as u16, self.cpu.turn.get());
+        self.cpu.turn_within.set(u32::from(within));
+        self.cpu.turn.set(turn);
+        (before.0 != NO_SLOT && before.0 != within).then_some(before)
     }
 
     /// Empties the stock; returns its slot and number of frames.
@@ -237,6 +292,7 @@ impl<P: Platform> CpuGuard<'_, P> {
         let (all, most) = (stock + frames, self.cpu.stock_max.get());
         let kept = if all > most { most / 2 } else { all };
         self.cpu.stock.set(kept);
+        self.note_use();
         all - kept
     }
 }

@@ -62,6 +62,21 @@ pub(crate) struct Place {
     pub(crate) node: usize,
 }
 
+/// A shard of an lruvec: a part of its frames, with lists and a lock of their own. Shard 0 is there
+/// always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShardId {
+    pub(crate) place: Place,
+    pub(crate) shard: usize,
+}
+
+impl Place {
+    /// A shard of the lruvec.
+    pub(crate) const fn shard(self, shard: usize) -> ShardId {
+        ShardId { place: self, shard }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -62,6 +62,11 @@ impl List {
         }
     }
 
+    /// Whether it is a list of active frames.
+    pub(super) const fn is_active(self) -> bool {
+        matches!(self, List::ActiveAnon | List::ActiveFile)
+    }
+
     /// The name in reports.
     pub const fn name(self) -> &'static str {
         match self {

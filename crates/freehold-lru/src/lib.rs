@@ -11,7 +11,9 @@
 //! they come from.
 //!
 //! * Lists live in lruvecs, one for each group and node. Their lock is a setting: one for all
-//!   groups of a node, as in Linux up to 5.10, or one for each group on each node, as since then.
+//!   groups of a node, as in Linux up to 5.10; one for each group on each node, as since then; or,
+//!   by default, the latter until many CPUs want it, and then one for each two of them, which have
+//!   a shard of the lists.
 //! * Frames go onto lists, and from one to another, in per-CPU batches.
 //! * A caller that needs a frame exclusively isolates it. Linux's protocol has three steps: take a
 //!   reference, clear the LRU mark by an atomic test-and-clear, lock the lruvec. Here the first two

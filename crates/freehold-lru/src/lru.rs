@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 
 use crate::cpu::{Cpus, CpusPlan};
 use crate::error::LruError;
-use crate::frames::state::NODES_MAX;
+use crate::frames::sharding::Sharding;
 use crate::frames::table::{FrameTable, FrameTablePlan};
 use crate::groups::table::{Groups, GroupsPlan};
 use crate::kind::List;
@@ -37,6 +37,7 @@ pub struct Lru<P: Platform, O: Owner> {
 
 /// Where the tables will lie.
 struct Plan<P: Platform> {
+    sharding: Sharding,
     frames: FrameTablePlan<P>,
     vecs: LruvecsPlan<P>,
     groups: GroupsPlan<P>,
@@ -51,13 +52,12 @@ impl<P: Platform> Plan<P> {
     ) -> Result<Self, Error> {
         config.check()?;
         settings.check()?;
-        let (nodes, slots) = (config.nodes(), settings.groups as usize);
-        if nodes > NODES_MAX {
-            return Err(Error::BadTopology);
-        }
+        let slots = settings.groups as usize;
+        let sharding = Sharding::new(config, settings.lock).ok_or(Error::BadTopology)?;
         Ok(Plan {
+            sharding,
             frames: FrameTablePlan::new(config, layout)?,
-            vecs: LruvecsPlan::new(nodes, slots, layout)?,
+            vecs: LruvecsPlan::new(config, sharding, slots, layout)?,
             groups: GroupsPlan::new(slots, layout)?,
             cpus: CpusPlan::new(config.cpu_nodes.len(), layout)?,
         })
@@ -97,10 +97,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let lru = Lru {
             platform,
             owner,
-            frames: FrameTable::carve(&plan.frames, config, &mut carver),
-            vecs: Lruvecs::carve(&plan.vecs, settings.lock, &mut carver),
+            frames: FrameTable::carve(&plan.frames, config, plan.sharding, &mut carver),
+            vecs: Lruvecs::carve(&plan.vecs, plan.sharding, settings, &mut carver),
             groups: Groups::carve(&plan.groups, &mut carver),
-            cpus: Cpus::carve(&plan.cpus, settings.batch, &mut carver),
+            cpus: Cpus::carve(&plan.cpus, config, plan.sharding, settings.batch, &mut carver),
             policy: settings.policy,
             swappiness: settings.swappiness,
             frame_size: config.frame_size,
@@ -161,7 +161,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             references: NonZeroU32::new(state.refs()),
             pins: state.pins(),
             order: state.order(),
-            node: NodeId::new(state.node() as u16),
+            node: NodeId::new(self.frames.sharding.node(state) as u16),
             list: state.is_listed().then(|| state.list()),
         })
     }

@@ -13,8 +13,19 @@ pub enum LruLock {
     /// All groups on a node, as in Linux up to 5.10.
     Node,
     /// One group on a node, as in Linux since 5.11.
-    #[default]
     Group,
+    /// A part of a group on a node, a shard for each two CPUs, once many CPUs want the lock of a
+    /// group that is large enough; until then, one group on a node.
+    #[default]
+    Shards,
+}
+
+impl LruLock {
+    /// Whether as little as possible is done under the lock. The others do what Linux does there:
+    /// references are dropped, and marks cleared, while the lock for the last frame is held.
+    pub(crate) const fn is_brief(self) -> bool {
+        matches!(self, LruLock::Shards)
+    }
 }
 
 /// Which content of a group goes first. `docs/lru.md` compares the policies with others, and with
@@ -61,6 +72,12 @@ pub struct LruSettings {
     /// The maximum number of groups at a time, the root included: 1 to 65535. A removed group
     /// counts while any of its frames is still in use.
     pub groups: u32,
+    /// With [`LruLock::Shards`], how often calls have to wait for the lock of a group on a node
+    /// before its lists are divided.
+    pub shard_waits: u32,
+    /// How many frames for each shard a group on a node must have for that; with less than a
+    /// quarter of them, its lists are joined again.
+    pub shard_frames: u32,
     /// How many frames a CPU collects before it takes a lock for them: 1 to [`BATCH_MAX`].
     pub batch: u32,
     /// Which content goes first.
@@ -73,8 +90,10 @@ pub struct LruSettings {
 impl Default for LruSettings {
     fn default() -> Self {
         LruSettings {
-            lock: LruLock::Group,
+            lock: LruLock::Shards,
             groups: 64,
+            shard_waits: 16,
+            shard_frames: 128,
             batch: BATCH_MAX as u32,
             policy: LruPolicy::default(),
             swappiness: 60,
@@ -93,6 +112,18 @@ impl LruSettings {
     #[must_use]
     pub const fn groups(self, groups: u32) -> Self {
         LruSettings { groups, ..self }
+    }
+
+    /// Sets [`LruSettings::shard_waits`].
+    #[must_use]
+    pub const fn shard_waits(self, waits: u32) -> Self {
+        LruSettings { shard_waits: waits, ..self }
+    }
+
+    /// Sets [`LruSettings::shard_frames`].
+    #[must_use]
+    pub const fn shard_frames(self, frames: u32) -> Self {
+        LruSettings { shard_frames: frames, ..self }
     }
 
     /// Sets [`LruSettings::batch`].

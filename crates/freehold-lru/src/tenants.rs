@@ -8,11 +8,11 @@ use crate::groups::slot::Slot;
 use crate::groups::table::Groups;
 use crate::groups::tree::TreeGuard;
 use crate::id::{GroupId, Place};
-use crate::kind::{Kind, List};
+use crate::kind::List;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use freehold::platform::{Platform, Word};
-use freehold::units::FrameCount;
+use freehold::units::{FrameCount, ZoneKind};
 
 /// The state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub struct GroupStats {
     pub refaulted: u64,
     /// Of this, content that came back so soon that it should have stayed.
     pub restored: u64,
+    /// How many shards the lists of the group itself are in, over all nodes: one a node, unless
+    /// many CPUs [want its lock](crate::LruLock::Shards).
+    pub shards: usize,
     /// Frames on each list of the group itself, over all nodes, by [`List`].
     pub listed: [FrameCount; List::COUNT],
 }
@@ -179,22 +182,24 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let slot = self.groups.slot_of(group)?;
         let size = |list| {
             let nodes = 0..self.vecs.nodes();
-            let sizes = nodes.map(|node| self.vecs.size(Place { slot, node }, list));
+            let places = nodes.map(|node| Place { slot, node });
+            let sizes =
+                places.map(|at| self.vecs.exact_sizes(at, ZoneKind::Movable)[list as usize]);
             FrameCount::new(sizes.map(u64::from).sum())
         };
-        let (mut refaulted, mut restored) = (0, 0);
+        let (mut refaulted, mut restored, mut shards) = (0, 0, 0);
         for node in 0..self.vecs.nodes() {
-            for kind in Kind::ALL {
-                let counts = self.vecs.history(Place { slot, node }, kind).refaults();
-                refaulted += counts.0;
-                restored += counts.1;
-            }
+            let [all, of_it] = self.vecs.refaults(Place { slot, node });
+            refaulted += all;
+            restored += of_it;
+            shards += self.vecs.shards(Place { slot, node }).count();
         }
         let tree = self.groups.tree(&self.platform);
         let (min, low, high) = self.groups.bounds(slot);
         Ok(GroupStats {
             refaulted,
             restored,
+            shards,
             min,
             low,
             high,

@@ -92,9 +92,9 @@ fn a_check_finds_what_is_wrong() {
     };
     let relink = |lru: &Bench, to: Option<(Place, State)>| {
         let before = lru.frames.state(FrameIndex(0));
-        lru.vecs.lock_at(&TestPlatform, ROOT_0).unlink(&lru.frames, FrameIndex(0), before);
+        lru.vecs.lock_at(&TestPlatform, ROOT_0.shard(0)).unlink(&lru.frames, FrameIndex(0), before);
         if let Some((place, state)) = to {
-            let lock = lru.vecs.lock_at(&TestPlatform, place);
+            let lock = lru.vecs.lock_at(&TestPlatform, place.shard(0));
             lock.link(&lru.frames, FrameIndex(0), state, Motion::Keep);
         }
     };
@@ -139,7 +139,7 @@ fn each_verdict_is_counted_and_costs() {
         let lru = new(verdict);
         fill(&lru, 0..2000, GroupId::ROOT);
         let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 3);
-        let done = lru.evict(ROOT_0, Kind::File, few);
+        let done = lru.evict(ROOT_0, Kind::File, few.few);
         let [anon, file] = lru.vecs.costs(ROOT_0);
         assert_eq!(anon, 0);
         lru.validate().expect("the books are in order");
@@ -165,7 +165,7 @@ fn frames_in_use_and_pinned_ones_stay() {
     let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 4);
     // The batch gives its reference back, and only the pin is left.
     lru.drain_all();
-    let done = lru.evict(ROOT_0, Kind::File, few);
+    let done = lru.evict(ROOT_0, Kind::File, few.few);
     assert_eq!((done.scanned, done.reclaimed, done.kept), (4, 2, 2));
     let is_there = [0, 1, 2, 3].map(|frame| lru.frame_stats(Pfn::new(frame)).is_ok());
     assert_eq!(is_there, [false, true, true, false]);
@@ -207,7 +207,7 @@ fn a_frame_that_is_used_after_all_stays() {
     lru.owner().0.set(Some(lru));
     fill(lru, 0..4, GroupId::ROOT);
     let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 4);
-    let done = lru.evict(ROOT_0, Kind::File, few);
+    let done = lru.evict(ROOT_0, Kind::File, few.few);
     assert_eq!((done.scanned, done.reclaimed, done.kept), (4, 0, 4));
     lru.validate().expect("the books are in order");
 }
@@ -251,7 +251,7 @@ fn old_costs_decay() {
 #[test]
 fn scans_are_counted_while_they_last() {
     let lru = new(Verdict::Drop);
-    let scans = [(); 2].map(|()| lru.vecs.begin_scan(ROOT_0));
+    let scans = [(); 2].map(|()| lru.vecs.shard(ROOT_0.shard(0)).begin_scan());
     assert!(lru.vecs.is_scanned(ROOT_0) && !lru.vecs.is_scanned(Place { node: 1, ..ROOT_0 }));
     drop(scans);
     assert!(!lru.vecs.is_scanned(ROOT_0));

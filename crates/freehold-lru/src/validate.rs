@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::cpu::Batch;
-use crate::id::Place;
+use crate::id::{Place, ShardId};
 use crate::kind::List;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -97,7 +97,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let mut census = LruCensus::default();
         for node in 0..self.vecs.nodes() {
             for slot in 0..self.groups.len() as u16 {
-                self.check_lists(Place { slot, node }, &mut census)?;
+                let place = Place { slot, node };
+                for id in self.vecs.shards(place) {
+                    self.check_lists(id, &mut census)?;
+                }
+                let at = Pfn::new(u64::from(slot));
+                expect(self.vecs.sums_agree(place), LruRule::SizeCounted, at)?;
             }
         }
         expect(tree.links_agree(), LruRule::TreeLinked, Pfn::new(0))?;
@@ -142,9 +147,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         Ok(census)
     }
 
-    fn check_lists(&self, place: Place, census: &mut LruCensus) -> Result<(), LruViolation> {
-        let lock = self.vecs.lock_at(&self.platform, place);
-        let removed = self.vecs.is_forwarded(place);
+    fn check_lists(&self, id: ShardId, census: &mut LruCensus) -> Result<(), LruViolation> {
+        let lock = self.vecs.lock_at(&self.platform, id);
+        let removed = !lock.is_of(id.place);
         for list in List::ALL {
             let (mut before, mut count) = (None, 0);
             for frame in lock.frames(&self.frames, list) {
@@ -154,14 +159,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 let is_behind = before.map_or(u32::MAX, |before| before);
                 let ends = count <= lock.size(list);
                 expect(links_back == is_behind && ends, LruRule::LinksAgree, at)?;
-                let home = Place { slot: state.slot(), node: state.node() };
-                let home = self.vecs.resolve(home, |slot| self.groups.parent(slot));
-                let fits = state.is_listed() && state.list() == list && home == place;
+                let named = self.frames.sharding.shard(state);
+                let home = self.vecs.resolve(named, &self.groups);
+                let fits = state.is_listed() && state.list() == list && home == id;
                 expect(fits, LruRule::ListMatchesMarks, at)?;
                 before = Some(frame.0);
                 count += state.frames();
             }
-            let at = Pfn::new(u64::from(place.slot));
+            let at = Pfn::new(u64::from(id.place.slot));
             expect(count == lock.size(list), LruRule::SizeCounted, at)?;
             census.listed[list as usize] += FrameCount::new(u64::from(count));
         }

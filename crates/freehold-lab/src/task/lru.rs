@@ -18,7 +18,8 @@ use crate::books::check_none_listed;
 use crate::frames::Frames;
 
 /// The scopes of the lock over lists, as the setting `lru` names them.
-pub(crate) const LOCKS: [(&str, LruLock); 2] = [("group", LruLock::Group), ("node", LruLock::Node)];
+pub(crate) const LOCKS: [(&str, LruLock); 3] =
+    [("shards", LruLock::Shards), ("group", LruLock::Group), ("node", LruLock::Node)];
 
 /// The LRU that a workload needs.
 pub(crate) struct LruPlan {

@@ -8,7 +8,7 @@ use freehold::{Pfn, Setting};
 use freehold_lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 
 use super::Task;
-use super::lru::{Bounds, Frees, Index, LruPlan};
+use super::lru::{Bounds, Frees, Index, LOCKS, LruPlan};
 use crate::settings::Assignments;
 
 /// The settings, with the defaults of a workload: lock, batch, groups.
@@ -20,9 +20,9 @@ pub(crate) const fn settings(
     [
         Setting {
             name: "lru",
-            values: "node|group|off",
+            values: "node|group|shards|off",
             default: lock,
-            meaning: "keep pages on LRU lists under one lock a node, or one a group on a node",
+            meaning: "keep pages on LRU lists with a lock a node, one a group on it, or shards",
         },
         Setting {
             name: "lru_batch",
@@ -60,7 +60,8 @@ impl Index for Left {
 impl PageLists {
     /// What the settings say, which are in `table`; `None` for no lists.
     pub(crate) fn parse(given: &Assignments, table: &'static [Setting]) -> Result<Option<Self>> {
-        let locks = [("node", Some(LruLock::Node)), ("group", Some(LruLock::Group)), ("off", None)];
+        let locks = LOCKS.map(|(name, lock)| (name, Some(lock)));
+        let locks = [locks[0], locks[1], locks[2], ("off", None)];
         let lock = given.word(table, "lru", &locks)?;
         let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
         let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;

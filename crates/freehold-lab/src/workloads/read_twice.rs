@@ -57,9 +57,9 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "lru",
-        values: "group|node",
+        values: "shards|group|node",
         default: "group",
-        meaning: "LRU lists under one lock a group on a node, or one a node",
+        meaning: "LRU lists in shards, or under one lock a group on a node, or one a node",
     },
     Setting {
         name: "lru_batch",

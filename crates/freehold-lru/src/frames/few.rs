@@ -10,6 +10,12 @@ pub(crate) struct Few {
     len: usize,
 }
 
+impl Default for Few {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Few {
     pub(crate) const fn new() -> Self {
         Few { frames: [0; BATCH_MAX], len: 0 }
@@ -23,6 +29,10 @@ impl Few {
     pub(crate) fn pop(&mut self) -> Option<FrameIndex> {
         self.len = self.len.checked_sub(1)?;
         Some(FrameIndex(self.frames[self.len]))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = FrameIndex> + '_ {

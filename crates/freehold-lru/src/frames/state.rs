@@ -1,5 +1,5 @@
 //! The state of a frame, or of a block by its first frame: one word with references, pins, order,
-//! marks, node and group.
+//! marks, home and group.
 //!
 //! Linux keeps references and marks in two words, so isolating a frame takes two atomics, in an
 //! order that matters: first the reference, then the mark. Here one word holds both, and each step
@@ -7,8 +7,9 @@
 
 use crate::error::LruError;
 use crate::kind::{Kind, List};
+use crate::settings::LruPolicy;
 use freehold::memmap::list::End;
-use freehold::units::{NodeId, Order, ZoneKind};
+use freehold::units::{Order, ZoneKind};
 
 const REFS: u64 = (1 << 18) - 1;
 const PIN_SHIFT: u32 = 18;
@@ -36,14 +37,15 @@ const ZONE: u64 = 3 << ZONE_SHIFT;
 /// use more.
 const OFTEN: u64 = 1 << 39;
 const MARK: u64 = REFERENCED | OFTEN;
-const NODE_SHIFT: u32 = 40;
-const NODE: u64 = 0xff << NODE_SHIFT;
-/// The frame's location, and that it is memory: no state change affects it.
-const HOME: u64 = MEMORY | NODE | ZONE;
+/// The frame's node, and the shard whose lists it is on: see [`Sharding`](super::sharding).
+const HOME_SHIFT: u32 = 40;
+const HOME: u64 = 0xff << HOME_SHIFT;
+/// The frame's location, and that it is memory: of an unused frame, no state change affects it.
+const GIVEN: u64 = MEMORY | HOME | ZONE;
 const SLOT_SHIFT: u32 = 48;
 
-/// More nodes than any machine has; keeps node numbers within 8 bits.
-pub(crate) const NODES_MAX: usize = 256;
+/// More than any machine has nodes; keeps what tells homes apart within 8 bits.
+pub(crate) const HOMES_MAX: usize = 256;
 
 /// The largest blocks.
 pub(crate) const ORDER_MAX: Order = Order::new(14);
@@ -54,7 +56,8 @@ const REFS_MAX: u32 = REFS as u32;
 /// The state of a frame.
 ///
 /// The marks that name a list, and the group, change only while the frame is not listed. So
-/// clearing `LISTED` reveals in the same step which list the frame is linked to.
+/// clearing `LISTED` reveals in the same step which list the frame is linked to. The shard changes
+/// only then, too, or under the lock of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State(pub(crate) u64);
 
@@ -77,13 +80,13 @@ impl State {
     pub(crate) const HOLE: Self = State(0);
 
     /// An unused frame.
-    pub(crate) fn unused(node: NodeId, zone: ZoneKind) -> Self {
-        State(MEMORY | (node.index() as u64) << NODE_SHIFT | (zone as u64) << ZONE_SHIFT)
+    pub(crate) fn unused(home: u8, zone: ZoneKind) -> Self {
+        State(MEMORY | u64::from(home) << HOME_SHIFT | (zone as u64) << ZONE_SHIFT)
     }
 
     /// The same frame, unused.
     pub(crate) fn released(self) -> Self {
-        State(self.0 & HOME)
+        State(self.0 & GIVEN)
     }
 
     /// The same frame, added to the group in `slot` with so many references, as the first of a
@@ -91,7 +94,9 @@ impl State {
     pub(crate) fn added(self, order: Order, slot: u16, kind: Kind, refs: u32) -> Self {
         let file = if kind == Kind::File { FILE } else { 0 };
         let order = u64::from(order.get()) << ORDER_SHIFT;
-        State(self.0 & HOME | USED | file | order | u64::from(slot) << SLOT_SHIFT | u64::from(refs))
+        State(
+            self.0 & GIVEN | USED | file | order | u64::from(slot) << SLOT_SHIFT | u64::from(refs),
+        )
     }
 
     /// An unused frame as part of a block that begins with another one.
@@ -105,7 +110,7 @@ impl State {
 
     /// The frame `to` with all of this state except its location.
     pub(crate) fn moved_to(self, to: State) -> Self {
-        State(self.0 & !HOME | to.0 & HOME)
+        State(self.0 & !GIVEN | to.0 & GIVEN)
     }
 
     /// An unused frame that is no memory any more. Keeps its place, in case others are in use.
@@ -169,8 +174,13 @@ impl State {
         1 << self.order().get()
     }
 
-    pub(crate) const fn node(self) -> usize {
-        ((self.0 & NODE) >> NODE_SHIFT) as usize
+    pub(crate) const fn home(self) -> u8 {
+        (self.0 >> HOME_SHIFT) as u8
+    }
+
+    /// With another home.
+    pub(crate) const fn with_home(self, home: u8) -> Self {
+        State(self.0 & !HOME | (home as u64) << HOME_SHIFT)
     }
 
     /// The number of the frame's kind of zone.
@@ -293,11 +303,6 @@ impl State {
         if mark == 3 { self } else { self.with_mark(mark + 1) }
     }
 
-    /// One use less.
-    pub(crate) const fn less_marked(self) -> Self {
-        self.with_mark(self.mark().saturating_sub(1))
-    }
-
     /// With content that should have stayed: active, unless the frame is on a list, which its marks
     /// name.
     pub(crate) const fn restored_content(self) -> Result<Self, LruError> {
@@ -308,9 +313,20 @@ impl State {
         }
     }
 
-    /// Not used since.
-    pub(crate) const fn unreferenced(self) -> Self {
-        State(self.0 & !REFERENCED)
+    /// Whether an active frame was used since reclaim last came to it.
+    pub(crate) const fn is_used_since(self, policy: LruPolicy) -> bool {
+        match policy {
+            LruPolicy::TwoLists => self.is_referenced(),
+            LruPolicy::ScanResistant => self.mark() > 0,
+        }
+    }
+
+    /// With one use less: it was worth a turn.
+    pub(crate) const fn spared(self, policy: LruPolicy) -> Self {
+        match policy {
+            LruPolicy::TwoLists => State(self.0 & !REFERENCED),
+            LruPolicy::ScanResistant => self.with_mark(self.mark().saturating_sub(1)),
+        }
     }
 
     /// Pinned once more.
@@ -355,7 +371,7 @@ mod tests {
 
     #[test]
     fn the_second_use_activates() {
-        let unused = State::unused(NodeId::new(3), ZoneKind::Normal);
+        let unused = State::unused(3, ZoneKind::Normal);
         let first = unused.added(Order::new(9), 513, Kind::File, 2).accessed();
         assert!(first.is_referenced() && !first.is_active());
         let second = first.accessed();

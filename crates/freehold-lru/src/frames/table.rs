@@ -3,6 +3,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use super::sharding::Sharding;
 use super::state::{ORDER_MAX, State};
 use crate::error::LruError;
 use freehold::Error;
@@ -35,6 +36,7 @@ zeroable!(Record {
 pub(crate) struct FrameTable<P: Platform> {
     records: Table<Record<P>>,
     stretches: Stretches<P>,
+    pub(crate) sharding: Sharding,
 }
 
 /// Where the table will lie.
@@ -58,6 +60,7 @@ impl<P: Platform> FrameTable<P> {
     pub(crate) fn carve(
         plan: &FrameTablePlan<P>,
         config: &Config<'_>,
+        sharding: Sharding,
         carver: &mut Carver,
     ) -> Self {
         let stretches = Stretches::carve(&plan.stretches, config, carver);
@@ -66,7 +69,7 @@ impl<P: Platform> FrameTable<P> {
             next: P::Cell::new(0),
             prev: P::Cell::new(0),
         });
-        FrameTable { records, stretches }
+        FrameTable { records, stretches, sharding }
     }
 
     /// Turns the holes of a range into unused frames. No other call adds memory meanwhile.
@@ -77,7 +80,8 @@ impl<P: Platform> FrameTable<P> {
         if !frames().all(|frame| self.state(frame).is_hole()) {
             return Err(Error::RangeOverlaps);
         }
-        frames().for_each(|frame| self.set(frame, State::unused(range.node, range.zone)));
+        let unused = State::unused(self.sharding.home(range.node), range.zone);
+        frames().for_each(|frame| self.set(frame, unused));
         Ok(())
     }
 
@@ -154,7 +158,7 @@ impl<P: Platform> FrameTable<P> {
         if state.order() > Order::ZERO {
             self.free_tails(head, state.order());
         }
-        self.set(head, state.released());
+        self.set(head, self.sharding.whole(state.released()));
     }
 
     /// Makes a frame unused that no other CPU may change.

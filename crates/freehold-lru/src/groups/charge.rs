@@ -11,8 +11,22 @@ use crate::id::GroupId;
 use freehold::platform::{Platform, Word};
 use freehold::units::FrameCount;
 
-/// The most frames that a CPU charges ahead at a time.
-const STOCK: u32 = 32;
+/// The most frames that a CPU charges ahead at a time: where the group has many, the more.
+const STOCK_MIN: u64 = 32;
+const STOCK_MAX: u64 = 512;
+
+/// The most charges that a CPU keeps of what it has evicted at a limit: two batches. With fewer
+/// than half a batch, that is not worth it.
+const KEPT_MAX: u64 = 64;
+const KEPT_MIN: u64 = 16;
+
+/// Which CPUs are asked for what they have charged ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    All,
+    /// Those that have not used it since they were last asked.
+    Idle,
+}
 
 impl<P: Platform> Groups<P> {
     /// The frames charged to a slot and, except for the root, below.
@@ -51,7 +65,8 @@ impl<P: Platform> Groups<P> {
     }
 
     /// Adds first and checks then, as Linux's page counters do: a compare-exchange would be retried
-    /// over and over if many CPUs share the counter. A concurrent charge may see frames that are
+    /// over and over if many CPUs share the counter. But a group that is full is only read. A
+    /// concurrent charge may see frames that are
     /// about to be subtracted again, and be refused because of them.
     fn charge_one(
         &self,
@@ -60,21 +75,24 @@ impl<P: Platform> Groups<P> {
         is_right: impl Fn(GroupState) -> bool,
     ) -> Result<(), LruError> {
         let record = self.get(slot);
+        let check = |state: GroupState| {
+            if !is_right(state) {
+                return Err(LruError::UnknownGroup);
+            }
+            // Relaxed: as in `limit`.
+            match state.charged() + u64::from(frames) > record.limit.load(Relaxed) {
+                // Relaxed: constant while the group has frames.
+                true => {
+                    Err(LruError::GroupLimit(GroupId::new(slot, record.generation.load(Relaxed))))
+                }
+                false => Ok(()),
+            }
+        };
+        check(self.state(slot))?;
         // Acquire: a CPU that charges a group sees its parent and limit. Release: as in
         // `uncharge_one`.
         let before = GroupState(record.state.fetch_add(u64::from(frames), AcqRel));
-        let charged = before.charged() + u64::from(frames);
-        let error = if !is_right(before) {
-            LruError::UnknownGroup
-        // Relaxed: as in `limit`.
-        } else if charged > record.limit.load(Relaxed) {
-            // Relaxed: constant while the group has frames.
-            LruError::GroupLimit(GroupId::new(slot, record.generation.load(Relaxed)))
-        } else {
-            return Ok(());
-        };
-        self.uncharge_one(slot, frames);
-        Err(error)
+        check(before).inspect_err(|_| self.uncharge_one(slot, frames))
     }
 
     /// The slots above one, except the root, which is not charged for what is below it.
@@ -125,14 +143,31 @@ impl<P: Platform> Groups<P> {
     /// theirs.
     pub(crate) fn stock_max(&self, slot: u16) -> u32 {
         let most = self.chain(slot).take(self.len()).map(|at| {
-            let record = self.get(at);
-            // Relaxed: recent values will do.
-            let limit = record.limit.load(Relaxed).min(record.high.load(Relaxed));
-            let stocks = record.stocks.load(Relaxed);
-            let room = limit.saturating_sub(self.charged(at));
-            (limit / 32 / (u64::from(stocks) + 1)).min(room / 64)
+            let (limit, stocks) = self.bound_and_stocks(at);
+            let charged = self.charged(at);
+            let of_charged = (charged / 32 / (stocks + 1)).clamp(STOCK_MIN, STOCK_MAX);
+            (limit / 32 / (stocks + 1)).min(limit.saturating_sub(charged) / 64).min(of_charged)
         });
-        most.min().unwrap_or(0).min(u64::from(STOCK)) as u32
+        most.min().unwrap_or(0) as u32
+    }
+
+    /// How many charges of frames evicted at a limit a CPU may keep: as for those charged ahead, a
+    /// small part of each limit for all CPUs.
+    pub(crate) fn kept_max(&self, slot: u16) -> u32 {
+        let most = self.chain(slot).take(self.len()).map(|at| {
+            let (limit, stocks) = self.bound_and_stocks(at);
+            limit / 8 / (stocks + 1)
+        });
+        let most = most.min().unwrap_or(0).min(KEPT_MAX);
+        if most < KEPT_MIN { 0 } else { most as u32 }
+    }
+
+    /// What a slot may have without reclaim, and how many CPUs charge ahead for it.
+    fn bound_and_stocks(&self, slot: u16) -> (u64, u64) {
+        let record = self.get(slot);
+        // Relaxed: recent values will do.
+        let limit = record.limit.load(Relaxed).min(record.high.load(Relaxed));
+        (limit, record.stocks.load(Relaxed).into())
     }
 
     /// Counts a CPU that charges ahead for a slot, there and above.
@@ -153,10 +188,32 @@ impl<P: Platform> Groups<P> {
         }
     }
 
-    /// Whether a CPU may have charged ahead for a slot, or for one below.
-    pub(crate) fn has_stocks(&self, slot: u16) -> bool {
-        // Relaxed: as above.
-        self.get(slot).stocks.load(Relaxed) != 0
+    /// Whether CPUs are to be asked for what they have charged ahead for a slot that is full, or
+    /// for those below it, and which of them: the first time, and again after so many evictions.
+    pub(crate) fn asks(&self, slot: u16, evictions: u64) -> Option<Asked> {
+        let left = &self.get(slot).ask_left;
+        let (limit, stocks) = self.bound_and_stocks(slot);
+        if stocks == 0 {
+            return None;
+        }
+        // Relaxed: a count of its own, here and below.
+        let before = left.load(Relaxed);
+        let asked = match before {
+            0 => Asked::All,
+            1 => Asked::Idle,
+            _ => return None,
+        };
+        let evictions = evictions.max(limit / 16).max(KEPT_MAX * stocks);
+        let evictions = evictions.clamp(2, u32::MAX.into()) as u32;
+        // Of two calls, one asks: to the second one, all would seem to be idle.
+        left.compare_exchange(before, evictions, Relaxed, Relaxed).is_ok().then_some(asked)
+    }
+
+    /// Notes evictions at the limit of a slot.
+    pub(crate) fn note_evictions(&self, slot: u16, frames: u64) {
+        let left = &self.get(slot).ask_left;
+        let rest = u64::from(left.load(Relaxed)).saturating_sub(frames);
+        left.store(rest.max(1) as u32, Relaxed);
     }
 
     /// Counts frames of this slot as pinned.

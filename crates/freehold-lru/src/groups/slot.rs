@@ -46,11 +46,25 @@ impl GroupState {
     }
 }
 
-/// A group, on cache lines of its own: all CPUs share its counters.
+/// A group: what its CPUs count together on a cache line, what they read on the next one, and what
+/// reclaim knows on the last.
 #[repr(C, align(64))]
 pub(crate) struct Slot<P: Platform> {
     /// A [`GroupState`].
     pub(crate) state: P::U64,
+    /// Pinned frames charged to this group itself. May be off by those being pinned or moved right
+    /// now.
+    pub(crate) pinned: P::U64,
+    /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
+    /// over the tree.
+    pub(crate) found: P::Cell<u64>,
+    pub(crate) found_pinned: P::Cell<u64>,
+    /// What the group used of its protection when that was last counted, and the sum of that over
+    /// the groups below. Written under the lock over the tree.
+    pub(crate) min_used: P::U64,
+    pub(crate) low_used: P::U64,
+    pub(crate) min_below: P::U64,
+    pub(crate) low_below: P::U64,
     /// The maximum number of frames that may be charged.
     pub(crate) limit: P::U64,
     /// How much is protected from reclaim, and how much should not be exceeded.
@@ -59,9 +73,6 @@ pub(crate) struct Slot<P: Platform> {
     pub(crate) high: P::U64,
     /// The generation of the group, or of the last one. Constant while the slot is taken.
     pub(crate) generation: P::U64,
-    /// Pinned frames charged to this group itself. May be off by those being pinned or moved right
-    /// now.
-    pub(crate) pinned: P::U64,
     /// The slot of the parent. Constant while the slot is taken.
     pub(crate) parent: P::U32,
     /// How many CPUs may have charged ahead for the group, or for one below.
@@ -77,20 +88,13 @@ pub(crate) struct Slot<P: Platform> {
     /// lock, too.
     pub(crate) queued: P::Cell<u32>,
     /// What the next reclaim within the group knows from the last one: see `reclaim`.
+    pub(crate) reach_of: P::U32,
     pub(crate) turn: P::U64,
     pub(crate) reach: P::U64,
-    pub(crate) reach_of: P::U32,
     pub(crate) reach_left: P::U32,
-    /// What the group used of its protection when that was last counted, and the sum of that over
-    /// the groups below. Written under the lock over the tree.
-    pub(crate) min_used: P::U64,
-    pub(crate) low_used: P::U64,
-    pub(crate) min_below: P::U64,
-    pub(crate) low_below: P::U64,
-    /// The frames found by a consistency check, and the pinned ones of them. Guarded by the lock
-    /// over the tree.
-    pub(crate) found: P::Cell<u64>,
-    pub(crate) found_pinned: P::Cell<u64>,
+    /// How many frames are evicted at the limit, less one, before CPUs are asked again for what
+    /// they have charged ahead; zero if they were not asked yet.
+    pub(super) ask_left: P::U32,
 }
 
 impl<P: Platform> Slot<P> {
@@ -116,6 +120,7 @@ impl<P: Platform> Slot<P> {
             reach: P::U64::new(0),
             reach_of: P::U32::new(0),
             reach_left: P::U32::new(0),
+            ask_left: P::U32::new(0),
             min_used: P::U64::new(0),
             low_used: P::U64::new(0),
             min_below: P::U64::new(0),

@@ -86,6 +86,7 @@ impl<'a, P: Platform> TreeGuard<'a, P> {
             record.limit.store(limit.map_or(u64::MAX, FrameCount::get), Relaxed);
             record.turn.store(0, Relaxed);
             record.reach_left.store(0, Relaxed);
+            record.ask_left.store(0, Relaxed);
             ready(slot);
             let (free, new) = (GroupState::FREE.0, GroupState::NEW.0);
             // Release: publishes all of the above to any CPU that learns the group's identifier.

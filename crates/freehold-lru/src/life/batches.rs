@@ -5,9 +5,10 @@ use crate::cpu::Batch;
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
-use crate::lists::lock::VecGuard;
+use crate::lists::lock::ShardGuard;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
+use crate::settings::BATCH_MAX;
 use freehold::memmap::index::FrameIndex;
 use freehold::platform::Platform;
 use freehold::units::CpuId;
@@ -58,25 +59,31 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Puts the frames of a batch on their lists, and drops its references.
     pub(crate) fn settle(&self, batch: Batch, few: &Few) {
+        if few.is_empty() {
+            return;
+        }
         let (mut lock, mut gone, mut left) = (None, Few::new(), Few::new());
+        if batch == Batch::Add {
+            // On no list and without a mark: no other call moves them.
+            self.put_back_all(few.iter().map(|frame| (frame, Motion::Keep)), &mut gone);
+            return self.release_few(&gone);
+        }
+        // First all marks, without a lock: none is held while records come from elsewhere.
+        let (mut isolated, mut len) = ([(FrameIndex(0), State::HOLE); BATCH_MAX], 0);
         for frame in few.iter() {
-            if batch == Batch::Add {
-                // On no list and without a mark: no other call moves the frame.
-                let guard = self.relock(lock.take(), self.frames.state(frame));
-                self.put_back(&guard, frame, Motion::Keep, &mut gone);
-                lock = Some(guard);
-                continue;
-            }
             match self.frames.change(frame, State::isolate_held) {
                 Ok((before, _)) => {
-                    let guard = self.relock(lock.take(), before);
-                    guard.unlink(&self.frames, frame, before);
-                    self.put_back(&guard, frame, batch.motion(), &mut gone);
-                    lock = Some(guard);
+                    isolated[len] = (frame, before);
+                    len += 1;
                 }
                 // Another call has it isolated, and will put it back as its marks say.
                 Err(_) => left.push(frame),
             }
+        }
+        for &(frame, before) in &isolated[..len] {
+            let guard = self.lock_listed(&mut lock, frame, before);
+            guard.unlink(&self.frames, frame, before);
+            self.put_back(guard, frame, batch.motion(), &mut gone);
         }
         drop(lock);
         self.finish_few(&gone, &left);
@@ -90,20 +97,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         frames: impl Iterator<Item = (FrameIndex, Motion)>,
         gone: &mut Few,
     ) {
-        let mut lock = None;
+        let (mut lock, near) = (None, self.near());
         for (frame, motion) in frames {
-            let guard = self.relock(lock.take(), self.frames.state(frame));
-            self.put_back(&guard, frame, motion, gone);
-            lock = Some(guard);
+            let guard = self.lock_near(&mut lock, frame, near);
+            self.put_back(guard, frame, motion, gone);
         }
     }
 
     /// Puts a frame that the caller has isolated on a list, and drops the caller's reference. If
     /// that was the last one, the frame is added to `gone` instead, to be released without the
-    /// lock. A frame of a removed group becomes one of the group that inherited it.
+    /// lock. A frame of a removed group becomes one of the group that inherited it. From now on it
+    /// names the shard that is locked.
     pub(crate) fn put_back(
         &self,
-        lock: &VecGuard<'_, P>,
+        lock: &ShardGuard<'_, P>,
         frame: FrameIndex,
         motion: Motion,
         gone: &mut Few,
@@ -112,14 +119,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // racing last put would see no mark and release a frame that is about to be listed.
         let (before, after) = self.frames.update(frame, |state| match state.put_back(motion) {
             last if last.refs() == 0 => last,
-            listed => listed.in_slot(lock.slot()),
+            listed => self.frames.sharding.in_shard(listed, lock.id()),
         });
         if after.refs() == 0 {
             return gone.push(frame);
         }
         lock.link(&self.frames, frame, after, motion);
         if after.is_active() && !before.is_active() {
-            lock.history(after.kind()).note_activation(after.frames());
+            lock.note_activation(after.kind(), after.frames());
         }
         if before.slot() != after.slot() {
             self.groups.inherit(before.slot(), after);

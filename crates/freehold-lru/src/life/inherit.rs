@@ -3,7 +3,7 @@
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
-use crate::id::Place;
+use crate::id::{Place, ShardId};
 use crate::kind::List;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
@@ -20,15 +20,17 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 continue;
             }
             for node in 0..self.vecs.nodes() {
-                let at = self.vecs.resolve(Place { slot, node }, |slot| self.groups.parent(slot));
-                List::ALL.iter().for_each(|&list| self.settle_list(at, list));
+                let at = self.vecs.resolve(Place { slot, node }.shard(0), &self.groups);
+                for id in self.vecs.shards(at.place) {
+                    List::ALL.iter().for_each(|&list| self.settle_list(id, list));
+                }
             }
         }
     }
 
     /// Turns a list once, so that its order stays, and puts frames of removed groups on it anew.
-    fn settle_list(&self, at: Place, list: List) {
-        let mut left = self.vecs.size(at, list) as usize;
+    fn settle_list(&self, at: ShardId, list: List) {
+        let mut left = self.vecs.shard(at).size(list) as usize;
         while left > 0 {
             let mut gone = Few::new();
             let (few, turned) = self.take_inherited(at, list, left.min(BATCH_MAX));
@@ -43,10 +45,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Turns a list by so many frames, or somewhat more if the last one is a block; isolates those
     /// that are not of the group whose list it is. Returns them, and how many frames were turned.
-    fn take_inherited(&self, at: Place, list: List, count: usize) -> (Few, usize) {
+    fn take_inherited(&self, at: ShardId, list: List, count: usize) -> (Few, usize) {
         let (lock, mut few) = (self.vecs.lock_at(&self.platform, at), Few::new());
         let mut turned = 0;
-        let isolate = |state: State| match state.slot() == at.slot {
+        if !lock.is_of(at.place) {
+            return (few, 0);
+        }
+        let isolate = |state: State| match state.slot() == lock.id().place.slot {
             true => Err(LruError::FrameBusy),
             false => state.isolate(),
         };
@@ -56,6 +61,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             match self.frames.change(frame, isolate) {
                 Ok((before, _)) => {
                     lock.unlink(&self.frames, frame, before);
+                    self.frames.update(frame, |state| self.frames.sharding.whole(state));
                     few.push(frame);
                 }
                 Err(_) => lock.rotate(&self.frames, frame, list),

@@ -26,7 +26,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// none, and clears the LRU mark, unless it is clear. The caller that succeeds owns the
     /// isolation: the frame's group and the list that it is linked to do not change any more, and
     /// no put by another caller can drop the last reference. Second, it takes the lock of the
-    /// lruvec and unlinks the frame.
+    /// shard and unlinks the frame.
     ///
     /// # Errors
     ///
@@ -36,7 +36,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     pub fn isolate(&self, pfn: Pfn) -> Result<Isolated<'_, P, O>, LruError> {
         let frame = self.frames.index_of(pfn)?;
         let (before, _) = self.frames.change(frame, State::isolate)?;
-        self.relock(None, before).unlink(&self.frames, frame, before);
+        let mut lock = None;
+        self.lock_listed(&mut lock, frame, before).unlink(&self.frames, frame, before);
+        // It is linked to no shard, and so it names none.
+        self.frames.update(frame, |state| self.frames.sharding.whole(state));
+        drop(lock);
         Ok(Isolated { lru: self, frame })
     }
 }
@@ -108,9 +112,7 @@ impl<P: Platform, O: Owner> fmt::Debug for Isolated<'_, P, O> {
 impl<P: Platform, O: Owner> Drop for Isolated<'_, P, O> {
     fn drop(&mut self) {
         let (lru, mut gone) = (self.lru, Few::new());
-        let lock = lru.relock(None, lru.frames.state(self.frame));
-        lru.put_back(&lock, self.frame, Motion::Keep, &mut gone);
-        drop(lock);
+        lru.put_back_all(core::iter::once((self.frame, Motion::Keep)), &mut gone);
         lru.release_few(&gone);
     }
 }

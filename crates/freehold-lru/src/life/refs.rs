@@ -3,8 +3,7 @@
 use crate::error::{LruError, PutBulkError};
 use crate::frames::few::Few;
 use crate::frames::state::State;
-use crate::id::Place;
-use crate::lists::lock::VecGuard;
+use crate::lists::lock::ShardGuard;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use crate::settings::BATCH_MAX;
@@ -45,7 +44,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Releases a frame whose last reference left it in `state`: as [`Last`], for one.
     fn release(&self, frame: FrameIndex, state: State) {
         if state.is_listed() {
-            self.relock(None, state).unlink(&self.frames, frame, state);
+            self.lock_listed(&mut None, frame, state).unlink(&self.frames, frame, state);
         }
         let pfn = self.leave(frame, state);
         self.uncharge(state.slot(), state.frames());
@@ -62,7 +61,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     }
 
     /// Drops a reference to each of many frames. Takes each lock once for consecutive frames under
-    /// it.
+    /// it, up to 31 at a time.
     ///
     /// # Errors
     ///
@@ -90,6 +89,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Both in one pass: the owner, which is called last, may panic, and nothing may be left undone
     /// then.
     pub(crate) fn finish_few(&self, gone: &Few, held: &Few) {
+        if gone.is_empty() && held.is_empty() {
+            return;
+        }
         let mut last = Last::new(self);
         gone.iter().for_each(|frame| last.push(frame, self.frames.state(frame)));
         for frame in held.iter() {
@@ -107,15 +109,49 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.finish_few(few, &Few::new());
     }
 
-    /// The lock over the lruvec of a frame whose group cannot change: the caller has cleared its
-    /// LRU mark, or taken its last reference.
-    pub(crate) fn relock<'a>(
+    /// The lock over the shard that a frame is linked to. The caller has cleared its LRU mark, or
+    /// taken its last reference, in this state.
+    #[inline]
+    pub(crate) fn lock_listed<'a, 'h>(
         &'a self,
-        held: Option<VecGuard<'a, P>>,
+        held: &'h mut Option<ShardGuard<'a, P>>,
+        frame: FrameIndex,
         state: State,
-    ) -> VecGuard<'a, P> {
-        let place = Place { slot: state.slot(), node: state.node() };
-        self.vecs.relock(&self.platform, held, place, |slot| self.groups.parent(slot))
+    ) -> &'h ShardGuard<'a, P> {
+        let sharding = self.frames.sharding;
+        let mut id = sharding.shard(state);
+        self.vecs.relock(&self.platform, &self.groups, held, id);
+        // Until its shard was locked, that may have been joined to shard 0.
+        while id.shard > 0 {
+            let now = sharding.shard(self.frames.state(frame));
+            if now.shard == id.shard {
+                break;
+            }
+            id = now;
+            self.vecs.relock(&self.platform, &self.groups, held, id);
+        }
+        self.vecs.relock(&self.platform, &self.groups, held, id)
+    }
+
+    /// The lock over the shard that a frame is to be put on, which the caller has isolated, or
+    /// which is new: the running CPU's, `near`.
+    #[inline]
+    pub(crate) fn lock_near<'a, 'h>(
+        &'a self,
+        held: &'h mut Option<ShardGuard<'a, P>>,
+        frame: FrameIndex,
+        near: usize,
+    ) -> &'h ShardGuard<'a, P> {
+        let place = self.frames.sharding.place(self.frames.state(frame));
+        self.vecs.relock(&self.platform, &self.groups, held, place.shard(near))
+    }
+
+    /// The shard that the running CPU adds to, and reclaims from first.
+    pub(crate) fn near(&self) -> usize {
+        match self.frames.sharding.shards() {
+            1 => 0,
+            _ => self.cpus.near(&self.platform),
+        }
     }
 }
 
@@ -127,30 +163,23 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 /// call has it isolated, since that call would hold a reference.
 struct Last<'a, P: Platform, O: Owner> {
     lru: &'a Lru<P, O>,
-    lock: Option<VecGuard<'a, P>>,
-    pfns: [Pfn; BATCH_MAX],
-    orders: [Order; BATCH_MAX],
-    /// The slots still to be uncharged.
-    slots: [u16; BATCH_MAX],
+    lock: Option<ShardGuard<'a, P>>,
+    /// Frames, and the states in which their last references left them.
+    frames: [(FrameIndex, State); BATCH_MAX],
     len: usize,
 }
 
 impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
     fn new(lru: &'a Lru<P, O>) -> Self {
-        let (pfns, orders) = ([Pfn::new(0); BATCH_MAX], [Order::ZERO; BATCH_MAX]);
-        Last { lru, lock: None, pfns, orders, slots: [0; BATCH_MAX], len: 0 }
+        Last { lru, lock: None, frames: [(FrameIndex(0), State::HOLE); BATCH_MAX], len: 0 }
     }
 
     /// Adds a frame or block whose last reference left it in `state`.
     fn push(&mut self, frame: FrameIndex, state: State) {
-        let lru = self.lru;
-        if state.is_listed() {
-            let lock = lru.relock(self.lock.take(), state);
-            lock.unlink(&lru.frames, frame, state);
-            self.lock = Some(lock);
+        if !self.lru.vecs.lock.is_brief() {
+            self.unlink(frame, state);
         }
-        (self.slots[self.len], self.orders[self.len]) = (state.slot(), state.order());
-        self.pfns[self.len] = lru.leave(frame, state);
+        self.frames[self.len] = (frame, state);
         self.len += 1;
         // At once, not before the next one: the owner may panic, and that frame would be lost.
         if self.len == BATCH_MAX {
@@ -158,18 +187,30 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
         }
     }
 
-    fn flush(&mut self) {
-        self.lock = None;
-        let len = core::mem::take(&mut self.len);
-        let mut next = 0;
-        for same in self.slots[..len].chunk_by(|slot, next| slot == next) {
-            let orders = &self.orders[next..next + same.len()];
-            let frames = orders.iter().map(|order| order.frames().get() as u32).sum();
-            self.lru.uncharge(same[0], frames);
-            next += same.len();
+    /// Takes a frame off its list, if it is on one; keeps the lock for the next.
+    fn unlink(&mut self, frame: FrameIndex, state: State) {
+        if state.is_listed() {
+            let lock = self.lru.lock_listed(&mut self.lock, frame, state);
+            lock.unlink(&self.lru.frames, frame, state);
         }
-        let (pfns, orders) = (&self.pfns[..len], &self.orders[..len]);
-        Releases { owner: &self.lru.owner, pfns, orders }.run();
+    }
+
+    fn flush(&mut self) {
+        let (lru, frames) = (self.lru, self.frames);
+        let frames = &frames[..core::mem::take(&mut self.len)];
+        if lru.vecs.lock.is_brief() {
+            frames.iter().for_each(|&(frame, state)| self.unlink(frame, state));
+        }
+        self.lock = None;
+        let (mut pfns, mut orders) = ([Pfn::new(0); BATCH_MAX], [Order::ZERO; BATCH_MAX]);
+        for (at, &(frame, state)) in frames.iter().enumerate() {
+            (pfns[at], orders[at]) = (lru.leave(frame, state), state.order());
+        }
+        for same in frames.chunk_by(|(_, one), (_, next)| one.slot() == next.slot()) {
+            lru.uncharge(same[0].1.slot(), same.iter().map(|(_, state)| state.frames()).sum());
+        }
+        let (pfns, orders) = (&pfns[..frames.len()], &orders[..frames.len()]);
+        Releases { owner: &lru.owner, pfns, orders }.run();
     }
 }
 

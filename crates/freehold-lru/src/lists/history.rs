@@ -19,9 +19,6 @@ pub(crate) struct History<P: Platform> {
     /// Active frames scanned recently that were used since, and that were not.
     warm: P::U32,
     cold: P::U32,
-    /// Content that came back, and of this, content that should have stayed.
-    refaulted: P::U64,
-    restored: P::U64,
 }
 
 impl<P: Platform> History<P> {
@@ -34,8 +31,6 @@ impl<P: Platform> History<P> {
             excess: zero(),
             warm: zero(),
             cold: zero(),
-            refaulted: P::U64::new(0),
-            restored: P::U64::new(0),
         }
     }
 
@@ -43,7 +38,6 @@ impl<P: Platform> History<P> {
     pub(crate) fn clear(&self) {
         let counts = [&self.challenged, &self.excess, &self.warm, &self.cold];
         counts.iter().for_each(|count| count.store(0, Relaxed));
-        [&self.refaulted, &self.restored].iter().for_each(|count| count.store(0, Relaxed));
     }
 
     /// The clock that distances of refaults are measured by. In Linux it advances with activations
@@ -69,10 +63,10 @@ impl<P: Platform> History<P> {
         self.activated.fetch_add(frames, Relaxed);
     }
 
-    pub(crate) fn note_refault(&self, is_restored: bool, frames: u32) {
-        self.refaulted.fetch_add(frames.into(), Relaxed);
-        if is_restored {
-            self.restored.fetch_add(frames.into(), Relaxed);
+    /// Notes that content came back that should have stayed.
+    pub(crate) fn challenge(&self) {
+        // Most often it is noted already.
+        if self.challenged.load(Relaxed) == 0 {
             self.challenged.store(1, Relaxed);
         }
     }
@@ -80,10 +74,6 @@ impl<P: Platform> History<P> {
     /// Whether content came back that should have stayed, since this was last asked.
     pub(crate) fn take_challenge(&self) -> bool {
         self.challenged.load(Relaxed) != 0 && self.challenged.swap(0, Relaxed) != 0
-    }
-
-    pub(crate) fn refaults(&self) -> (u64, u64) {
-        (self.refaulted.load(Relaxed), self.restored.load(Relaxed))
     }
 
     pub(crate) fn excess(&self) -> u64 {
@@ -94,12 +84,12 @@ impl<P: Platform> History<P> {
         self.excess.store(frames.min(u64::from(u32::MAX)) as u32, Relaxed);
     }
 
-    /// Counts scanned active frames; those counted before count half once there are many.
-    pub(crate) fn note_scan(&self, is_warm: bool, frames: u32, most: u64) {
+    /// Counts scanned active frames that were used since, and that were not; those counted before
+    /// count half once there are many.
+    pub(crate) fn note_scan(&self, more_warm: u32, more_cold: u32, most: u64) {
         let (warm, cold) = (self.warm.load(Relaxed), self.cold.load(Relaxed));
         let is_full = u64::from(warm) + u64::from(cold) > most;
         let (warm, cold) = if is_full { (warm / 2, cold / 2) } else { (warm, cold) };
-        let (more_warm, more_cold) = if is_warm { (frames, 0) } else { (0, frames) };
         self.warm.store(warm.saturating_add(more_warm), Relaxed);
         self.cold.store(cold.saturating_add(more_cold), Relaxed);
     }
@@ -119,18 +109,18 @@ mod tests {
     #[test]
     fn what_was_scanned_recently_says_whether_active_frames_are_cold() {
         let history = History::<TestPlatform>::new();
-        let scan = |is_warm, frames| history.note_scan(is_warm, frames, 100);
+        let scan = |warm, cold| history.note_scan(warm, cold, 100);
         assert!(!history.is_cold());
-        scan(true, 7);
-        scan(false, 1);
+        scan(7, 0);
+        scan(0, 1);
         assert!(!history.is_cold(), "one in eight is not more than that");
-        scan(false, 1);
+        scan(0, 1);
         assert!(history.is_cold());
-        scan(true, 91);
+        scan(91, 0);
         assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [98, 2]);
-        scan(true, 1);
+        scan(1, 0);
         assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [99, 2]);
-        scan(false, 3);
+        scan(0, 3);
         assert_eq!([&history.warm, &history.cold].map(|of| of.load(Relaxed)), [49, 4]);
         history.set_excess(u64::MAX);
         assert_eq!(history.excess(), u32::MAX.into());

@@ -1,117 +1,164 @@
-//! The record of an lruvec, the lists of one group on one node: what is read and counted there
-//! without its lock.
+//! Lruvecs, the lists of one group on one node: what is read and counted there without a lock.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use super::carry::Carry;
+use super::extent::{Extents, ExtentsPlan};
 use super::history::History;
-use crate::id::Place;
+use super::shard::Shard;
+use crate::frames::sharding::Sharding;
+use crate::id::{Place, ShardId};
 use crate::kind::{Kind, List, PerList};
-use crate::settings::LruLock;
+use crate::settings::{LruLock, LruSettings};
 use freehold::Error;
-use freehold::memmap::list::ListHead;
+use freehold::config::Config;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use freehold::platform::{LockClass, Platform, RawLock, Word};
+use freehold::platform::{Platform, Word};
 use freehold::units::ZoneKind;
 
-/// The lists of one group on one node.
+/// The lists of one group on one node: shard 0, and what holds for all shards.
 #[repr(C, align(64))]
-pub(crate) struct Lruvec<P: Platform> {
-    pub(super) lists: [ListHead<P::Cell<u32>>; List::COUNT],
+pub(super) struct Lruvec<P: Platform> {
+    pub(super) shard: Shard<P>,
+    /// How often calls waited for the lock of shard 0, since that was last thought about.
+    pub(super) waits: P::U32,
     /// The recent cost of reclaim from each kind: frames written back, and put back unreclaimed.
     pub(super) costs: [P::U64; Kind::COUNT],
-    /// Guards lists, links and sizes of this lruvec or, with one lock per node, of all on the node.
-    pub(super) lock: P::Lock,
-    /// Whether the group was removed and its lists were joined to those of the parent. Written
-    /// under this lruvec's lock and the parent's.
-    pub(super) forwarded: P::U32,
-    /// How many frames of each zone are on each list. Written under the lock; read without it as
-    /// a hint.
-    pub(super) sizes: [[P::U32; ZoneKind::COUNT]; List::COUNT],
     /// What became of evicted frames of each kind.
-    pub(super) history: [History<P>; Kind::COUNT],
-    /// Scans under way, which may have frames isolated.
-    pub(super) scans: P::U32,
-    /// A [`Carry`] of reclaim. Two calls at once may lose some of it.
-    pub(super) carry: P::U64,
-    /// How many frames of each list reclaim has scanned beyond its parts, since it scans blocks as
-    /// a whole.
-    pub(super) debts: [P::U32; List::EVICTABLE.len()],
-    /// How many frames at the front of each list the owner was asked for in vain, one after the
-    /// other; less than there are if others came or went. Written under the lock; read without it
-    /// as a hint.
-    pub(super) refused: [P::U32; List::COUNT],
+    history: [History<P>; Kind::COUNT],
 }
 
 /// All lruvecs; those of a node are contiguous.
 pub(crate) struct Lruvecs<P: Platform> {
     table: Table<Lruvec<P>>,
+    pub(super) extents: Extents<P>,
     slots: usize,
-    pub(super) lock: LruLock,
+    pub(crate) lock: LruLock,
+    /// After how many waits an lruvec is divided, and with how many frames for each shard.
+    pub(super) shard_waits: u32,
+    pub(super) shard_frames: u32,
 }
 
 /// Where the lruvecs will lie.
 pub(crate) struct LruvecsPlan<P: Platform> {
     table: TablePlan<Lruvec<P>>,
+    extents: ExtentsPlan<P>,
     slots: usize,
 }
 
 impl<P: Platform> LruvecsPlan<P> {
     pub(crate) fn new(
-        nodes: usize,
+        config: &Config<'_>,
+        sharding: Sharding,
         slots: usize,
         layout: &mut LayoutBuilder,
     ) -> Result<Self, Error> {
-        let len = nodes.checked_mul(slots).ok_or(Error::SpanTooLarge)?;
-        Ok(LruvecsPlan { table: layout.table(SectionKind::Lruvecs, len)?, slots })
+        let len = config.nodes().checked_mul(slots).ok_or(Error::SpanTooLarge)?;
+        let table = layout.table(SectionKind::Lruvecs, len)?;
+        Ok(LruvecsPlan {
+            table,
+            extents: ExtentsPlan::new(config, sharding, slots, layout)?,
+            slots,
+        })
     }
 }
 
 impl<P: Platform> Lruvecs<P> {
-    pub(crate) fn carve(plan: &LruvecsPlan<P>, lock: LruLock, carver: &mut Carver) -> Self {
-        let table = carver.table(plan.table, |_| Lruvec {
-            lists: core::array::from_fn(|_| ListHead::new()),
-            costs: core::array::from_fn(|_| P::U64::new(0)),
-            lock: P::Lock::new(LockClass::Lru),
-            forwarded: P::U32::new(0),
-            sizes: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(0))),
-            history: core::array::from_fn(|_| History::new()),
-            scans: P::U32::new(0),
-            carry: P::U64::new(0),
-            debts: core::array::from_fn(|_| P::U32::new(0)),
-            refused: core::array::from_fn(|_| P::U32::new(0)),
+    pub(crate) fn carve(
+        plan: &LruvecsPlan<P>,
+        sharding: Sharding,
+        settings: &LruSettings,
+        carver: &mut Carver,
+    ) -> Self {
+        let slots = plan.slots;
+        let table = carver.table(plan.table, |index| {
+            let shard = Shard::new();
+            shard.open(Place { slot: (index % slots) as u16, node: index / slots });
+            Lruvec {
+                shard,
+                waits: P::U32::new(0),
+                costs: core::array::from_fn(|_| P::U64::new(0)),
+                history: core::array::from_fn(|_| History::new()),
+            }
         });
-        Lruvecs { table, slots: plan.slots, lock }
+        let extents = Extents::carve(&plan.extents, sharding, carver);
+        let &LruSettings { lock, shard_waits, shard_frames, .. } = settings;
+        Lruvecs { table, extents, slots, lock, shard_waits, shard_frames }
     }
 
     pub(crate) fn nodes(&self) -> usize {
         self.table.len() / self.slots
     }
 
+    #[inline]
     pub(super) fn get(&self, place: Place) -> &Lruvec<P> {
-        self.table.get(place.node * self.slots + usize::from(place.slot))
+        self.table.get(self.index(place))
     }
 
-    /// A recent size of a list.
+    /// The number of an lruvec.
+    #[inline]
+    pub(super) fn index(&self, place: Place) -> usize {
+        place.node * self.slots + usize::from(place.slot)
+    }
+
+    /// The record of a shard, or that of shard 0 if the lruvec is not divided.
+    pub(crate) fn shard(&self, id: ShardId) -> &Shard<P> {
+        self.part(id).unwrap_or_else(|| &self.get(id.place).shard)
+    }
+
+    /// The record of a shard other than 0, if the lruvec is divided.
+    #[inline]
+    pub(super) fn part(&self, id: ShardId) -> Option<&Shard<P>> {
+        match id.shard {
+            0 => None,
+            shard => self.extents.part(self.index(id.place), shard),
+        }
+    }
+
+    /// The shards of an lruvec.
+    pub(crate) fn shards(&self, place: Place) -> impl Iterator<Item = ShardId> + use<P> {
+        let shards = match self.extents.is_divided(self.index(place)) {
+            true => self.extents.sharding.shards(),
+            false => 1,
+        };
+        (0..shards).map(move |shard| place.shard(shard))
+    }
+
+    /// A recent size of a list; if the lruvec is divided, within a 64th or seven frames for
+    /// each shard, and zero only if all are empty.
     pub(crate) fn size(&self, place: Place, list: List) -> u32 {
-        // Relaxed: a hint, on which no other memory depends.
-        self.get(place).sizes[list as usize].iter().map(|size| size.load(Relaxed)).sum()
+        self.size_within(place, list, ZoneKind::Movable)
     }
 
-    /// Recent sizes of all lists, of frames of this kind of zone and lower ones.
+    /// As `size`, of all lists, and of frames of this kind of zone and lower ones.
     pub(crate) fn sizes(&self, place: Place, highest: ZoneKind) -> PerList<u32> {
-        let sizes = &self.get(place).sizes;
+        List::ALL.map(|list| self.size_within(place, list, highest))
+    }
+
+    /// As `sizes`, and exact: looks at all shards.
+    pub(crate) fn exact_sizes(&self, place: Place, highest: ZoneKind) -> PerList<u32> {
         List::ALL.map(|list| {
-            let within = &sizes[list as usize][..=highest as usize];
-            // Acquire: a call that finds too few sees the scan that has isolated the others.
-            within.iter().map(|size| size.load(Acquire)).sum()
+            self.shards(place).map(|id| self.shard(id).size_within(list, highest)).sum()
         })
+    }
+
+    fn size_within(&self, place: Place, list: List, highest: ZoneKind) -> u32 {
+        match self.extents.of(self.index(place)) {
+            None => self.get(place).shard.size_within(list, highest),
+            Some(extent) => extent.size_within(list, highest),
+        }
+    }
+
+    /// Whether what shards have told of their sizes adds up. No other call is under way.
+    pub(crate) fn sums_agree(&self, place: Place) -> bool {
+        self.extents.sums_agree(self.index(place), &self.get(place).shard)
     }
 
     /// How many frames of a list the owner was not asked for since it last gave one of the list.
     pub(crate) fn not_refused(&self, place: Place, list: List) -> u32 {
-        // Relaxed: as in `size`.
-        let refused = self.get(place).refused[list as usize].load(Relaxed);
+        let refused: u32 = match self.extents.is_refusing(self.index(place)) {
+            true => self.shards(place).map(|id| self.shard(id).refused(list)).sum(),
+            false => self.get(place).shard.refused(list),
+        };
         self.size(place, list).saturating_sub(refused)
     }
 
@@ -120,20 +167,17 @@ impl<P: Platform> Lruvecs<P> {
         &self.get(place).history[kind as usize]
     }
 
-    /// Counts a scan until the guard is dropped.
-    pub(crate) fn begin_scan(&self, place: Place) -> CountedScan<'_, P> {
-        let scans = &self.get(place).scans;
-        // Relaxed: a call that finds a list without the frames that this scan has isolated has seen
-        // its size since, and with it the count.
-        scans.fetch_add(1, Relaxed);
-        CountedScan(scans)
+    /// How much content came back, and how much of it should have stayed.
+    pub(crate) fn refaults(&self, place: Place) -> [u64; 2] {
+        let counts = self.shards(place).map(|id| self.shard(id).refaults());
+        counts.fold([0; 2], |[all, restored], [more, of_it]| [all + more, restored + of_it])
     }
 
     /// Whether scans are under way.
     pub(crate) fn is_scanned(&self, place: Place) -> bool {
-        // Acquire: a call that sees that a scan has ended finds what it had isolated free, or on
-        // lists.
-        self.get(place).scans.load(Acquire) != 0
+        // Those that began before the lruvec was last joined are counted where they began.
+        let mut parts = self.extents.parts(self.index(place));
+        self.get(place).shard.is_scanned() || parts.any(Shard::is_scanned)
     }
 
     /// The recent cost of reclaim from each kind.
@@ -158,70 +202,18 @@ impl<P: Platform> Lruvecs<P> {
         }
     }
 
-    /// What reclaim has left over.
-    pub(crate) fn carry(&self, place: Place) -> Carry {
-        // Relaxed: a count of its own.
-        Carry(self.get(place).carry.load(Relaxed))
-    }
-
-    /// Sets what reclaim has left over.
-    pub(crate) fn set_carry(&self, place: Place, carry: Carry) {
-        // Relaxed: as in `carry`.
-        self.get(place).carry.store(carry.0, Relaxed);
-    }
-
-    /// Notes that more frames of a list were scanned than its part.
-    pub(crate) fn add_debt(&self, place: Place, list: List, frames: u32) {
-        if let Some(debt) = self.get(place).debts.get(list as usize) {
-            // Relaxed: a count of its own.
-            debt.fetch_add(frames, Relaxed);
-        }
-    }
-
-    /// The part of a list to scan, less what was scanned beyond earlier parts.
-    pub(crate) fn less_debt(&self, place: Place, list: List, part: u64) -> u64 {
-        let debt = &self.get(place).debts[list as usize];
-        // Relaxed: as in `add_debt`. Two calls at once may lose some of it.
-        let due = debt.load(Relaxed);
-        if due == 0 {
-            return part;
-        }
-        let paid = part.min(due.into());
-        debt.store(due - paid as u32, Relaxed);
-        part - paid
-    }
-
-    /// The lruvec that holds the frames of `place`: its own or, if its group was removed, that of
-    /// the nearest group above that was not. A hint until its lock is held.
-    pub(crate) fn resolve(&self, mut place: Place, parent: impl Fn(u16) -> u16) -> Place {
-        // Acquire: the parent was written before the lists were joined.
-        while self.get(place).forwarded.load(Acquire) != 0 {
-            place.slot = parent(place.slot);
-        }
-        place
-    }
-
     /// Makes the lruvec of a free slot ready for a new group.
     pub(crate) fn open(&self, at: Place) {
-        self.get(at).history.iter().for_each(History::clear);
-        // Relaxed: as in `add_debt`.
-        self.get(at).debts.iter().for_each(|debt| debt.store(0, Relaxed));
-        // Release: as in `join`, for the new parent.
-        self.get(at).forwarded.store(0, Release);
+        let lruvec = self.get(at);
+        lruvec.history.iter().for_each(History::clear);
+        lruvec.shard.forget();
+        // Relaxed: a count of its own.
+        lruvec.waits.store(0, Relaxed);
+        lruvec.shard.open(at);
     }
 
     /// Whether the lists of an lruvec were joined to the parent's.
-    pub(crate) fn is_forwarded(&self, at: Place) -> bool {
-        self.get(at).forwarded.load(Acquire) != 0
-    }
-}
-
-/// A scan under way, counted.
-pub(crate) struct CountedScan<'a, P: Platform>(&'a P::U32);
-
-impl<P: Platform> Drop for CountedScan<'_, P> {
-    fn drop(&mut self) {
-        // Release: pairs with the acquire in `is_scanned`. Adding the negative subtracts one.
-        self.0.fetch_add(u32::MAX, Release);
+    pub(crate) fn is_joined(&self, at: Place) -> bool {
+        !self.get(at).shard.is_open_for(at)
     }
 }

@@ -3,6 +3,7 @@
 
 use super::attempts::Attempts;
 use crate::error::LruError;
+use crate::groups::charge::Asked;
 use crate::id::GroupId;
 use crate::kind::Kind;
 use crate::lru::Lru;
@@ -44,10 +45,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let can_fit = || order == Order::ZERO || self.groups.least_limit(group.slot()) >= frames;
         loop {
             match self.try_add(pfn, order, group, kind) {
-                // What other CPUs have charged ahead is not used yet. A group at its limit has none
-                // of it, so that a look is all that this costs.
-                Err(LruError::GroupLimit(full)) if self.groups.has_stocks(full.slot()) => {
-                    self.drain_stocks(full.slot());
+                // What other CPUs have charged ahead, or kept of what they evicted, may be unused.
+                Err(LruError::GroupLimit(full)) if self.has_asked(full) => {
                     if !attempts.again() {
                         break;
                     }
@@ -60,8 +59,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     let excess = (self.groups.charged(slot) + frames.get()).saturating_sub(limit);
                     let part = limit / self.policy.reclaim_part();
                     let wanted = part.clamp(1, BATCH_MAX as u64).max(excess);
+                    self.keep_charges(group);
                     let hunt = self.hunt_within(slot, wanted);
                     let done = self.hunt(&hunt)?;
+                    self.groups.note_evictions(slot, done.reclaimed);
                     if !self.may_try_again(&hunt, Ok(done), &mut attempts) {
                         break;
                     }
@@ -77,6 +78,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // The last reclaim may not have been followed by an attempt, or other CPUs may have charged
         // ahead what is missing.
         self.add_block(pfn, order, group, kind)
+    }
+
+    /// Asks other CPUs for what they have charged to a group that is full, unless they were asked
+    /// not long ago: the first time, and those that are idle, when a sixteenth of the limit was
+    /// evicted since, or so many frames that asking costs little for each, and that CPUs which are
+    /// at work have used theirs. Returns whether it did.
+    fn has_asked(&self, full: GroupId) -> bool {
+        let asked = self.groups.asks(full.slot(), 4 * self.cpus.len() as u64);
+        match asked {
+            Some(Asked::All) => self.drain_stocks(full.slot()),
+            Some(Asked::Idle) => self.drain_idle_stocks(full.slot()),
+            None => {}
+        }
+        asked.is_some()
     }
 
     /// Reclaims from each group that has more than its [`high`](Lru::set_high), until it no longer

@@ -9,11 +9,12 @@ use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
 use crate::id::Place;
 use crate::kind::{Kind, List};
+use crate::lists::turns::Portion;
 use crate::lru::Lru;
 use crate::owner::claim::{Claim, Stage, Subject};
 use crate::owner::protocol::{Owner, Verdict};
 use crate::owner::shadow::Shadow;
-use crate::settings::BATCH_MAX;
+use crate::settings::{BATCH_MAX, LruPolicy};
 use freehold::memmap::index::FrameIndex;
 use freehold::platform::Platform;
 use freehold::units::{Pfn, ZoneKind};
@@ -25,13 +26,60 @@ const WRITE_COST: u64 = 32;
 /// The most frames of a list that are looked at during one hold of its lock.
 const LOOKS_MAX: usize = 512;
 
+/// What was taken off a list.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) few: Few,
+    /// How many frames stay, since they were used.
+    pub(crate) spared: u32,
+}
+
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Isolates up to `count` of the frames that have been on a list longest, or somewhat more if
     /// the last one is a block. Frames that another call is isolating or releasing go to the other
     /// end, and so do those of zones that do not help, which are not counted (as in Linux), up to a
-    /// bound for one hold of the lock.
-    pub(crate) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Few {
-        let (lock, mut few) = (self.vecs.lock_at(&self.platform, place), Few::new());
+    /// bound for one hold of the lock. Frames of an active list that were used get another turn in
+    /// their shard: between those of others, they would come up too early or too late.
+    pub(crate) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Taken {
+        let (mut taken, mut counted, near) = (Taken::default(), 0, self.near());
+        // As often as there are shards, of which each may have a few.
+        for _ in self.vecs.shards(place) {
+            let wanted = count - counted;
+            let Some(portion) = self.vecs.portion(place, list, near, wanted) else { break };
+            counted += self.take_of(portion, list, zone, near, &mut taken);
+            if counted >= count {
+                break;
+            }
+        }
+        if counted > count {
+            self.vecs.shard(place.shard(near)).add_debt(list, (counted - count) as u32);
+        }
+        taken
+    }
+
+    /// Isolates frames of a list of one shard; returns how many, with those that were not.
+    fn take_of(
+        &self,
+        portion: Portion,
+        list: List,
+        zone: ZoneKind,
+        near: usize,
+        taken: &mut Taken,
+    ) -> usize {
+        let (id, count) = (portion.id, portion.frames);
+        let lock = match portion.is_distant {
+            // Nobody waits for the lock of others as long as he has frames of his own.
+            true => match self.vecs.try_lock_at(&self.platform, id) {
+                Some(lock) => lock,
+                None => self.vecs.lock_at(&self.platform, id.place.shard(near)),
+            },
+            false => self.vecs.lock_at(&self.platform, id),
+        };
+        if !lock.is_of(id.place) {
+            return 0;
+        }
+        self.vecs.note_turns(lock.id(), list, count);
+        let isolate = |state: State| state.isolate().map(|held| self.frames.sharding.whole(held));
         let (mut counted, mut looked) = (0, 0);
         while counted < count && looked < LOOKS_MAX {
             let Some(frame) = lock.oldest(list) else { break };
@@ -42,23 +90,26 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 continue;
             }
             counted += state.frames() as usize;
-            match self.frames.change(frame, State::isolate) {
+            if list.is_active() && state.is_used_since(self.policy) {
+                self.frames.update(frame, |state| state.spared(self.policy));
+                taken.spared += state.frames();
+                lock.rotate(&self.frames, frame, list);
+                continue;
+            }
+            match self.frames.change(frame, isolate) {
                 Ok((before, _)) => {
                     lock.unlink_oldest(&self.frames, frame, before);
-                    few.push(frame);
+                    taken.few.push(frame);
                 }
                 Err(_) => lock.rotate(&self.frames, frame, list),
             }
         }
-        if counted > count {
-            self.vecs.add_debt(place, list, (counted - count) as u32);
-        }
-        few
+        counted
     }
 
     /// Asks the owner to drop frames of an lruvec, all of one list.
     pub(crate) fn evict(&self, place: Place, kind: Kind, few: Few) -> Reclaimed {
-        let mut batch = Eviction::new(self, place, few);
+        let mut batch = Eviction::new(self, place, kind, few);
         let verdicts = batch.ask();
         // Those that waited longest are decided on last, and go back first, behind the others.
         for &verdict in verdicts[..few.iter().count()].iter().rev() {
@@ -89,14 +140,38 @@ struct Eviction<'a, P: Platform, O: Owner> {
     stage: Cell<Stage>,
     /// Evicted frames, which are frozen.
     gone: Few,
+    /// How many frames the owner has committed, of the inactive and of the active list. The
+    /// history, which all CPUs of the group share, is told once for all.
+    committed: [Cell<u32>; 2],
+    kind: Kind,
     done: Reclaimed,
 }
 
 impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
-    fn new(lru: &'a Lru<P, O>, place: Place, undecided: Few) -> Self {
-        let (keep, activate, gone) = (Few::new(), Few::new(), Few::new());
-        let (stage, done) = (Cell::new(Stage::Open), Reclaimed::default());
-        Eviction { lru, place, undecided, keep, activate, stage, gone, done }
+    fn new(lru: &'a Lru<P, O>, place: Place, kind: Kind, undecided: Few) -> Self {
+        Eviction {
+            lru,
+            place,
+            undecided,
+            keep: Few::new(),
+            activate: Few::new(),
+            stage: Cell::new(Stage::Open),
+            gone: Few::new(),
+            committed: Default::default(),
+            kind,
+            done: Reclaimed::default(),
+        }
+    }
+
+    /// What the clock of the history would show if it had been told.
+    fn clock(&self, active: bool) -> u32 {
+        let clock = self.lru.vecs.history(self.place, self.kind).clock(self.lru.policy, active);
+        let [of_inactive, of_active] = [0, 1].map(|list| self.committed[list].get());
+        clock.wrapping_add(match (self.lru.policy, active) {
+            (LruPolicy::TwoLists, _) => of_inactive + of_active,
+            (LruPolicy::ScanResistant, true) => of_active,
+            (LruPolicy::ScanResistant, false) => of_inactive,
+        })
     }
 
     /// Asks the owner about all frames that are unused at once; returns the verdicts on all frames,
@@ -192,12 +267,12 @@ impl<P: Platform, O: Owner> Subject for Eviction<'_, P, O> {
     fn commit(&self) -> Shadow {
         self.stage.set(Stage::Committed);
         let Some(frame) = self.current() else { return Shadow::NONE };
-        let (lru, state, place) = (self.lru, self.lru.frames.state(frame), self.place);
-        let (kind, active) = (state.kind(), state.is_active());
-        let history = lru.vecs.history(place, kind);
-        history.note_eviction(active, state.frames());
-        let clock = history.clock(lru.policy, active);
-        Shadow::new(place, lru.groups.short_generation(place.slot), kind, active, clock)
+        let (state, place) = (self.lru.frames.state(frame), self.place);
+        let active = state.is_active();
+        let committed = &self.committed[usize::from(active)];
+        committed.set(committed.get() + state.frames());
+        let generation = self.lru.groups.short_generation(place.slot);
+        Shadow::new(place, generation, self.kind, active, self.clock(active))
     }
 }
 
@@ -205,6 +280,13 @@ impl<P: Platform, O: Owner> Drop for Eviction<'_, P, O> {
     fn drop(&mut self) {
         // After a panic, a claim may be left that the owner has committed, or leaked.
         self.conclude();
+        let history = self.lru.vecs.history(self.place, self.kind);
+        for active in [false, true] {
+            match self.committed[usize::from(active)].get() {
+                0 => {}
+                frames => history.note_eviction(active, frames),
+            }
+        }
         // The owner is called last: it may panic. No more frames than were taken.
         let mut gone = self.gone;
         for (few, motion) in [

@@ -90,7 +90,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let (mut frames, mut places) = (0, 0);
         for slot in self.groups.walk(hunt.above) {
             for node in hunt.nodes.clone() {
-                frames += evictable(&self.vecs.sizes(Place { slot, node }, hunt.zone));
+                let place = Place { slot, node };
+                self.vecs.join_small(&self.platform, &self.frames, place);
+                frames += evictable(&self.vecs.sizes(place, hunt.zone));
                 places += 1;
             }
         }

@@ -41,7 +41,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 self.judge_resistant(place, kind, shadow.was_active(), distance)
             }
         };
-        history.note_refault(verdict == Return::Activate, state.frames());
+        let is_restored = verdict == Return::Activate;
+        self.vecs.shard(place.shard(self.near())).note_refault(is_restored, state.frames());
+        if is_restored {
+            history.challenge();
+        }
         match verdict {
             Return::Activate => {
                 let (before, _) = self.frames.change(frame, State::restored_content)?;
@@ -61,7 +65,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let place = shadow.place();
         place.node < self.vecs.nodes()
             && self.groups.short_generation(place.slot) == shadow.generation()
-            && !self.vecs.is_forwarded(place)
+            && !self.vecs.is_joined(place)
     }
 
     /// As in Linux: content that would have stayed if the active list had been inactive competes

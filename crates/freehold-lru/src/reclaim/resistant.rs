@@ -1,8 +1,9 @@
 //! The scan-resistant policy: a short inactive list, and shadows that tell where it is too short.
 
+use super::evict::Taken;
 use super::hunt::{Hunt, Progress};
 use crate::frames::few::Few;
-use crate::frames::state::{Motion, State};
+use crate::frames::state::Motion;
 use crate::id::Place;
 use crate::kind::{Kind, List, PerList};
 use crate::lists::history::History;
@@ -103,37 +104,32 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         0
     }
 
-    /// Puts frames that were used back on the active list; returns the others.
+    /// Puts inactive frames that were used on the active list; returns those that go.
     fn sift(
         &self,
-        taken: Few,
+        taken: Taken,
         active: bool,
         history: &History<P>,
         sizes: Sizes,
         progress: &mut Progress,
     ) -> Few {
+        progress.unmarked += u64::from(taken.spared);
+        if active {
+            let cold = taken.few.iter().map(|frame| self.frames.state(frame).frames()).sum();
+            history.note_scan(taken.spared, cold, sizes.capacity() / 2);
+            return taken.few;
+        }
         let (mut gone, mut going) = (Few::new(), Few::new());
-        let staying = taken.iter().filter_map(|frame| {
+        let staying = taken.few.iter().filter(|&frame| {
             let state = self.frames.state(frame);
-            let mark = state.mark();
-            if active {
-                history.note_scan(mark > 0, state.frames(), sizes.capacity() / 2);
+            let stays = state.mark() >= ACTIVATES;
+            match stays {
+                true => progress.unmarked += u64::from(state.frames()),
+                false => going.push(frame),
             }
-            let motion = match active {
-                true if mark > 0 => {
-                    self.frames.update(frame, State::less_marked);
-                    Motion::Keep
-                }
-                false if mark >= ACTIVATES => Motion::Activate,
-                _ => {
-                    going.push(frame);
-                    return None;
-                }
-            };
-            progress.unmarked += u64::from(state.frames());
-            Some((frame, motion))
+            stays
         });
-        self.put_back_all(staying, &mut gone);
+        self.put_back_all(staying.map(|frame| (frame, Motion::Activate)), &mut gone);
         self.release_few(&gone);
         going
     }
@@ -215,7 +211,7 @@ mod tests {
             history.excess()
         };
         assert_eq!(after(false, 1), 0, "as far as is known, all are warm");
-        history.note_scan(false, 1, 100);
+        history.note_scan(0, 1, 100);
         // By a 64th, for content of at most a quarter of the capacity ago.
         assert_eq!((after(false, 251), after(false, 250), after(false, 1)), (0, 15, 30));
         (0..100).for_each(|_| _ = after(false, 1));
@@ -224,7 +220,7 @@ mod tests {
         assert_eq!(after(true, 1), 0);
         // In small lruvecs by eight at least.
         let lru = with(60, 40);
-        lru.vecs.history(ROOT_0, FILE).note_scan(false, 1, 100);
+        lru.vecs.history(ROOT_0, FILE).note_scan(0, 1, 100);
         lru.judge_resistant(ROOT_0, FILE, false, 1);
         assert_eq!(lru.vecs.history(ROOT_0, FILE).excess(), 8);
     }

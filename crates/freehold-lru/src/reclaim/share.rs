@@ -106,7 +106,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             // Where a hunt has begun may be removed before it comes there again: then the second
             // lap is the last one.
             if laps > 0 && (turn.place == begin || laps > 1) {
-                self.groups.set_turn(hunt.above, turn);
+                self.set_turn(hunt.above, turn);
                 return false;
             }
         }
@@ -125,7 +125,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             return false;
         }
         let turn = if left > 0 { Turn { place, left } } else { self.turn_after(place, hunt) };
-        self.groups.set_turn(hunt.above, turn);
+        self.set_turn(hunt.above, turn);
         true
     }
 
@@ -139,7 +139,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         pass: usize,
         progress: &mut Progress,
     ) -> u64 {
-        let _scan = self.vecs.begin_scan(place);
+        let _scan = self.vecs.shard(place.shard(self.near())).begin_scan();
         match self.policy {
             LruPolicy::TwoLists => self.shrink_two_lists(place, share, hunt, pass, progress),
             LruPolicy::ScanResistant => self.shrink_resistant(place, share, hunt, progress),
@@ -165,7 +165,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         round: Round,
         spared: &mut bool,
     ) -> Option<PerList<u32>> {
-        let mut open = self.vecs.sizes(place, hunt.zone);
+        // When all of it is scanned, to the last frame.
+        let mut open = match round.priority {
+            0 => self.vecs.exact_sizes(place, hunt.zone),
+            _ => self.vecs.sizes(place, hunt.zone),
+        };
         // A walk may leave the tree below `above` when groups come and go.
         if evictable(&open) == 0 || !self.groups.is_below(place.slot, hunt.above) {
             return None;
@@ -190,18 +194,20 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Step 4: one in 2^p of the open frames, weighed by kind, with what was carried, less what was
     /// scanned beyond earlier shares.
     fn new_share(&self, place: Place, open: PerList<u32>, priority: u32) -> PerList<u64> {
-        let mut carry = self.vecs.carry(place);
+        // What is left over stays with the CPU, if the lists are divided.
+        let near = self.vecs.shard(place.shard(self.near()));
+        let mut carry = near.carry();
         let mut share = carry.divide(open.map(u64::from), priority);
         // Without a whole frame, there is nothing to weigh.
         if share.iter().sum::<u64>() > 0 {
-            carry = self.vecs.carry(place);
+            carry = near.carry();
             share = carry.divide(self.weighed(place, open, priority), priority);
         }
-        self.vecs.set_carry(place, carry);
+        near.set_carry(carry);
         // At the last priority, everything is scanned whatever was scanned before.
         if priority > 0 {
             for list in List::EVICTABLE {
-                share[list as usize] = self.vecs.less_debt(place, list, share[list as usize]);
+                share[list as usize] = near.less_debt(list, share[list as usize]);
             }
         }
         share
@@ -265,9 +271,9 @@ mod tests {
         fill(&lru, 4096..6096, GroupId::ROOT);
         let hunt = lru.hunt_within(0, 1);
         lru.hunt(&hunt).expect("it is the only one");
-        let turn = lru.groups.turn(0);
+        let turn = lru.turn(0).expect("a hunt has stopped");
         assert_eq!((turn.place, turn.left > 0), (ROOT_0, true), "{turn:?}");
-        while lru.groups.turn(0).place == ROOT_0 {
+        while lru.turn(0).expect("as before").place == ROOT_0 {
             lru.hunt(&hunt).expect("it is the only one");
         }
         // Of 4,000 frames at two places, a round scans a 512th.

@@ -1,5 +1,6 @@
 //! Turns: places, each the lists of a group on a node, are visited one after the other, and a hunt
-//! begins where the last one within the same group stopped.
+//! begins where the last one within the same group stopped on the same CPU. So CPUs that reclaim at
+//! once do so at different places, and each by itself takes from all in proportion.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -31,16 +32,15 @@ impl Turn {
 }
 
 impl<P: Platform> Groups<P> {
-    /// Where the next reclaim within a group begins.
-    pub(super) fn turn(&self, slot: u16) -> Turn {
+    /// Where the next reclaim within a group begins on a CPU that knows of none.
+    fn shared_turn(&self, slot: u16) -> Turn {
         // Relaxed: any place is correct, and so is any rest of a share.
         Turn::of_bits(self.get(slot).turn.load(Relaxed))
     }
 
-    /// Sets where the next reclaim within a group begins.
-    pub(super) fn set_turn(&self, slot: u16, turn: Turn) {
-        // Relaxed: as in `turn`.
-        self.get(slot).turn.store(turn.bits(), Relaxed);
+    fn share_turn(&self, slot: u16, bits: u64) {
+        // Relaxed: as in `shared_turn`.
+        self.get(slot).turn.store(bits, Relaxed);
     }
 }
 
@@ -52,16 +52,34 @@ impl Hunt {
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
+    /// Where the next hunt within a group begins on the running CPU.
+    pub(super) fn turn(&self, above: u16) -> Option<Turn> {
+        self.cpus.here(&self.platform).turn(above).map(Turn::of_bits)
+    }
+
+    /// Sets where the next hunt within a group begins on the running CPU.
+    pub(super) fn set_turn(&self, above: u16, turn: Turn) {
+        if let Some((above, bits)) = self.cpus.here(&self.platform).set_turn(above, turn.bits()) {
+            self.groups.share_turn(above, bits);
+        }
+    }
+
     /// Where a hunt begins.
     pub(super) fn begin(&self, hunt: &Hunt) -> Turn {
-        let turn = self.groups.turn(hunt.above);
+        let known = self.turn(hunt.above);
+        let turn = known.unwrap_or_else(|| self.groups.shared_turn(hunt.above));
         let place = turn.place;
         let exists = usize::from(place.slot) < self.groups.len();
-        match exists && self.groups.is_below(place.slot, hunt.above) {
+        let turn = match exists && self.groups.is_below(place.slot, hunt.above) {
             true if hunt.nodes.contains(&place.node) => turn,
             true => Turn { place: Place { node: hunt.nodes.start, ..place }, left: 0 },
             false => Turn { place: hunt.first(), left: 0 },
+        };
+        if known.is_none() {
+            // The next CPU that knows of none begins elsewhere.
+            self.groups.share_turn(hunt.above, self.turn_after(turn.place, hunt).bits());
         }
+        turn
     }
 
     /// The turn of the place that comes after another: all groups on one node, and then those on

@@ -1,9 +1,10 @@
 //! The policy of Linux's two lists: content used twice is active, and active content that was not
 //! used for long becomes inactive while the inactive list is the shorter one.
 
+use super::evict::Taken;
 use super::hunt::{Hunt, Progress};
 use crate::frames::few::Few;
-use crate::frames::state::{Motion, State};
+use crate::frames::state::Motion;
 use crate::id::Place;
 use crate::kind::{Kind, List, PerList};
 use crate::lru::Lru;
@@ -41,14 +42,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     inactive_is_low(&sizes, kind, self.frame_size)
                 };
                 if due > 0 && (pass > 0 || is_challenged[kind as usize] || is_low()) {
-                    let few = self.take(place, active, hunt.zone, due);
-                    self.age(place, &few, progress);
+                    let taken = self.take(place, active, hunt.zone, due);
+                    self.age(place, kind, &taken, progress);
                 }
                 let missing = hunt.wanted.saturating_sub(progress.done.reclaimed);
                 let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
                 if due_inactive > 0 {
-                    let few = self.take(place, inactive, hunt.zone, due_inactive);
-                    progress.done.add(&self.evict(place, kind, few));
+                    let taken = self.take(place, inactive, hunt.zone, due_inactive);
+                    progress.done.add(&self.evict(place, kind, taken.few));
                 }
                 looked += due + due_inactive;
             }
@@ -61,24 +62,16 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         }
     }
 
-    /// Moves frames off an active list to the inactive one, except those used since they came
-    /// there: they get another turn.
-    fn age(&self, place: Place, few: &Few, progress: &mut Progress) {
-        let (mut gone, mut rotated, mut kind) = (Few::new(), 0, Kind::File);
-        let aged = few.iter().map(|frame| {
-            let state = self.frames.state(frame);
-            kind = state.kind();
-            if state.is_referenced() {
-                self.frames.update(frame, State::unreferenced);
-                rotated += u64::from(state.frames());
-                return (frame, Motion::Keep);
-            }
-            progress.done.deactivated += u64::from(state.frames());
+    /// Moves frames that were taken off an active list to the inactive one.
+    fn age(&self, place: Place, kind: Kind, taken: &Taken, progress: &mut Progress) {
+        let mut gone = Few::new();
+        let aged = taken.few.iter().map(|frame| {
+            progress.done.deactivated += u64::from(self.frames.state(frame).frames());
             (frame, Motion::Deactivate)
         });
         self.put_back_all(aged, &mut gone);
-        progress.unmarked += rotated;
-        self.vecs.note_cost(place, kind, rotated);
+        progress.unmarked += u64::from(taken.spared);
+        self.vecs.note_cost(place, kind, taken.spared.into());
         self.release_few(&gone);
     }
 }

@@ -23,7 +23,7 @@ use crate::machine::Machine;
 use crate::room::Room;
 use crate::seen_mutex::SeenMutex as Mutex;
 
-const CPUS: [NodeId; 3] = [NodeId::new(0), NodeId::new(1), NodeId::new(0)];
+const CPUS: [NodeId; 4] = [NodeId::new(0), NodeId::new(1), NodeId::new(0), NodeId::new(0)];
 
 /// Where the second node's memory begins: in a separate pageblock.
 const FAR: u64 = 512;
@@ -43,6 +43,8 @@ pub(crate) struct Done {
     pub(crate) large: AtomicU64,
     /// How often a group's charge was compared with its limit while others worked.
     pub(crate) looks: AtomicU64,
+    /// How often its lists were divided then.
+    pub(crate) divided: AtomicU64,
 }
 
 impl Done {
@@ -330,13 +332,15 @@ impl<P: Platform> Actor<'_, P> {
     fn check_limits(&self) {
         let groups = self.groups.lock().expect("no thread panics").clone();
         for group in groups {
+            let done = self.cache.owner().done;
             let is_within = |_| {
                 yield_now();
                 let Ok(stats) = self.cache.group_stats(group) else { return true };
+                done.divided.fetch_add(u64::from(stats.shards > 2), SeqCst);
                 stats.max.is_none_or(|max| stats.charged <= max)
             };
             assert!((0..1000).any(is_within), "{:?}", self.cache.group_stats(group));
-            self.cache.owner().done.looks.fetch_add(1, SeqCst);
+            done.looks.fetch_add(1, SeqCst);
         }
     }
 
@@ -368,7 +372,8 @@ pub(crate) fn play<P: Platform + Sync + 'static>(
     let stamps = (0..FAR + size.node_frames).map(|_| AtomicU64::new(0)).collect();
     let blocks = Blocks { frames: &frames, index: Mutex::default(), stamps, done };
     let policy = [LruPolicy::TwoLists, LruPolicy::ScanResistant][(seed % 2) as usize];
-    let settings = LruSettings::default().lock(lock).groups(8).batch(size.batch).policy(policy);
+    let settings = LruSettings::default().lock(lock).shard_waits(0).shard_frames(8);
+    let settings = settings.groups(8).batch(size.batch).policy(policy);
     let cache = Room::new(platform(), &config, &settings, blocks);
     let groups = Mutex::new(vec![]);
     scope(|scope| {

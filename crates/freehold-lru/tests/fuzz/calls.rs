@@ -61,7 +61,7 @@ fn limit(bytes: &mut Bytes<'_>) -> Option<u64> {
 
 fn play(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
-    let lock = bytes.one_of(&[LruLock::Node, LruLock::Group]);
+    let lock = bytes.one_of(&[LruLock::Node, LruLock::Group, LruLock::Shards]);
     let batch = bytes.one_of(&[1, 1, 3, BATCH_MAX as u32]);
     let mut calls = Vec::new();
     while bytes.has_more() && calls.len() < CALLS_MAX {

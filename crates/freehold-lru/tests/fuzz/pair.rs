@@ -254,12 +254,13 @@ impl Pair<'_> {
     }
 }
 
-/// Makes the calls in turns on two CPUs, with batches of so many frames.
+/// Makes the calls in turns on CPUs of two shards, with batches of so many frames.
 pub(crate) fn run(lock: LruLock, batch: u32, calls: &[Call]) {
     run_on(0);
     let range = MemoryRange::new(Pfn::new(0), FrameCount::new(MEMORY));
-    let (ranges, cpus) = ([range], [NodeId::new(0); 2]);
+    let (ranges, cpus) = ([range], [NodeId::new(0); 3]);
     let settings = LruSettings::default().lock(lock).batch(batch).groups(SLOTS as u32);
+    let settings = settings.shard_waits(0).shard_frames(4);
     let room = Room::new(TestPlatform, &Config::new(&ranges, &cpus), &settings, Shelf::default());
     let mut pair = Pair {
         lru: &room,

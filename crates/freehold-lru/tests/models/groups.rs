@@ -181,31 +181,36 @@ fn a_reader_enters_while_the_group_is_replaced() {
     });
 }
 
-/// A charge for a group that was removed comes while its slot gets another group, which must not
-/// bear it.
+/// A frame is added to a group while that is removed and its slot gets another group, which must
+/// not bear it: the charge comes before, or to a slot whose group is not the one that was meant.
 #[test]
 fn a_late_charge_meets_the_next_group_of_the_slot() {
     explore(3, || {
         let lru: Arc<Sound> = build(LruLock::Group, 1);
         let gone = create(&lru, ROOT, None);
         create(&lru, ROOT, None);
-        assert_eq!(lru.remove_group(gone), Ok(()));
-        let (added, next) =
-            race(&lru, |lru| lru.add(FRAME, gone, Kind::File), |lru| lru.create_group(ROOT, None));
-        assert_eq!(added, Err(LruError::UnknownGroup));
+        let (added, next) = race(
+            &lru,
+            move |lru| lru.add(FRAME, gone, Kind::File),
+            move |lru| {
+                assert_eq!(lru.remove_group(gone), Ok(()));
+                lru.create_group(ROOT, None)
+            },
+        );
+        assert!(matches!(added, Ok(()) | Err(LruError::UnknownGroup)), "{added:?}");
         match next {
             Ok(next) => {
                 assert_eq!(charged(&lru, next), 0);
                 // It has lists of its own.
-                lru.add(FRAME, next, Kind::File).expect("no other call has it");
+                lru.add(OTHER, next, Kind::File).expect("no other call has it");
                 lru.drain_all();
                 assert_eq!(charged(&lru, next), 1);
-                lru.put(FRAME).expect("it was added");
+                lru.put(OTHER).expect("it was added");
             }
             // The charge counts for a moment.
             Err(error) => assert_eq!(error, LruError::TooManyGroups),
         }
-        assert_eq!(lru.check().used, FrameCount::ZERO);
+        assert_eq!(lru.check().used.get(), u64::from(added.is_ok()));
     });
 }
 

@@ -11,4 +11,5 @@ mod room;
 
 mod frames;
 mod groups;
+mod shards;
 mod sound;

@@ -1,4 +1,4 @@
-//! What the models of the LRU share: two frames, whose contents loom watches, and two CPUs.
+//! What the models of the LRU share: two frames, whose contents loom watches, and CPUs.
 //!
 //! Each frame has a content, a cell without a lock: loom panics if two unordered threads access it.
 //! A holder of a reference reads it; the owner that gets the frame back writes it.
@@ -13,7 +13,8 @@ use freehold_lru::{Claim, GroupId, Kind, LruLock, LruSettings, Owner, Verdict};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
+/// The first two run; with the third, each of these has a shard of its own.
+const CPUS: [NodeId; 3] = [NodeId::new(0); 3];
 pub(crate) const ROOT: GroupId = GroupId::ROOT;
 pub(crate) const FRAME: Pfn = Pfn::new(0);
 pub(crate) const OTHER: Pfn = Pfn::new(1);
@@ -35,7 +36,7 @@ impl Shelf {
     }
 
     fn content(&self, frame: Pfn) -> &LoomCell<u32> {
-        &self.contents[frame.get() as usize]
+        &self.contents[usize::from(frame != FRAME)]
     }
 
     pub(crate) fn index(&self) -> loom::sync::MutexGuard<'_, Vec<Pfn>> {
@@ -95,6 +96,17 @@ impl Owner for Shelf {
 pub(crate) type Lru<const O: bool, const A: bool, const Q: bool> =
     Room<LoomPlatform<O, A, Q>, Shelf>;
 pub(crate) type Sound = Lru<true, true, true>;
+
+/// Frames of two shards, of which each is for one of the two CPUs that run. Lists are divided once
+/// they have so many frames for each shard, the first time that their lock is taken.
+pub(crate) fn build_shards<const O: bool, const A: bool, const Q: bool>(
+    shard_frames: u32,
+) -> Arc<Lru<O, A, Q>> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(32))];
+    let settings = LruSettings::default().shard_waits(0).shard_frames(shard_frames);
+    let settings = settings.batch(1).groups(3);
+    Arc::new(Room::new(LoomPlatform, &Config::new(&ranges, &CPUS), &settings, Shelf::new()))
+}
 
 /// Two frames and two CPUs, whose batches hold `batch` frames.
 pub(crate) fn build<const O: bool, const A: bool, const Q: bool>(

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::thread::yield_now;
 use std::time::{Duration, Instant};
@@ -85,33 +86,41 @@ impl Platform for Watched {
     fn irq_restore(&self, (): ()) {}
 }
 
-fn run(lock: LruLock) {
+/// Runs threads so often; returns how often a group was found divided.
+fn run(lock: LruLock, runs_min: u32) -> u64 {
     let given = std::env::var("FREEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     let seconds = std::env::var("FREEHOLD_STRESS_SECONDS").ok().and_then(|all| all.parse().ok());
     let (begin, most) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
-    let mut runs = 0;
-    // Even seeds and odd ones have different policies: at least one of each.
+    let (mut runs, mut divided) = (0, 0);
+    // Even seeds and odd ones have different policies.
     for seed in (0..).map(|nth| seed.wrapping_add(nth)) {
         println!("FREEHOLD_SEED={seed}");
         let size = Size { node_frames: 512, threads: 6, steps: 15_000, batch: BATCH_MAX as u32 };
         let done = Done::default();
         play(|| Watched, lock, size, seed, &done);
         done.check();
+        divided += done.divided.load(SeqCst);
         runs += 1;
-        if runs >= 2 && begin.elapsed() >= most {
+        if runs >= runs_min && begin.elapsed() >= most {
             break;
         }
     }
     println!("{runs} runs of 6 threads, 15000 steps each");
+    divided
 }
 
 #[test]
 fn everything_at_once_with_a_lock_a_group() {
-    run(LruLock::Group);
+    assert_eq!(run(LruLock::Group, 1), 0);
+}
+
+#[test]
+fn everything_at_once_in_shards_that_come_and_go() {
+    assert_ne!(run(LruLock::Shards, 2), 0, "no group was divided");
 }
 
 #[test]
 fn everything_at_once_with_a_lock_a_node() {
-    run(LruLock::Node);
+    assert_eq!(run(LruLock::Node, 1), 0);
 }

@@ -121,7 +121,8 @@ impl Library {
     fn new(settings: &LruSettings, wavers: bool) -> Self {
         run_on(0);
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
-        let cpus = [NodeId::new(0); 2];
+        // Two of them run, each with a shard of its own.
+        let cpus = [NodeId::new(0); 3];
         let config = Config::new(&ranges, &cpus);
         let (index, held) = (RefCell::default(), RefCell::default());
         let shelf = Shelf { lock: StepLock::new(LockClass::Zone), index, held, wavers };
@@ -372,6 +373,11 @@ fn with_batches_of_one_frame() {
 #[test]
 fn with_larger_batches_and_the_scan_resistant_policy() {
     run(LruSettings::default().batch(3).policy(LruPolicy::ScanResistant), false);
+}
+
+#[test]
+fn with_a_shard_for_each_cpu() {
+    run(LruSettings::default().batch(1).shard_waits(0).shard_frames(0), false);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Hit ratios of the LRU's policies, and of others from the literature, on synthetic traces, as
 //! Markdown tables.
 //!
-//! `cargo run --release -p freehold-cache --example hit_ratio [SEED [CAPACITY...]]`; by default
-//! seed 42 and 200, 1000 and 4000 frames. The traces are shapes of our own after what publications
-//! say of theirs: see `trace.rs`. Replayed: no time is measured.
+//! `cargo run --release -p freehold-cache --example hit_ratio [shards] [SEED [CAPACITY...]]`; by
+//! default seed 42 and 200, 1000 and 4000 frames. With `shards`, the LRU's policies alone, with one
+//! list and in shards, when each access comes from any of 16 CPUs. The traces are shapes of our own
+//! after what publications say of theirs: see `trace.rs`. Replayed: no time is measured.
 
 mod lists;
 mod policy;
@@ -12,7 +13,7 @@ mod rng;
 mod tests;
 mod trace;
 
-use freehold_lru::LruPolicy;
+use freehold_lru::{LruLock, LruPolicy};
 use policy::arc::Arc;
 use policy::clock::Clock;
 use policy::lirs::Lirs;
@@ -55,11 +56,33 @@ fn row(trace: &Trace, capacity: usize) -> [f64; NAMES.len()] {
     ]
 }
 
+/// Compares lists in shards with one list, for both policies.
+fn compare_shards(capacity: u64, seed: u64) {
+    const CPUS: u32 = 16;
+    let names = "two lists | in shards | scan-resistant | in shards";
+    println!("\n| capacity {capacity}, seed {seed} | {names} |");
+    println!("|---|---|---|---|---|");
+    for trace in trace::all(capacity, seed) {
+        let of = |policy| {
+            [LruLock::Group, LruLock::Shards]
+                .map(|lock| run(&trace, Ours::on(CPUS, lock, capacity as usize, policy)))
+        };
+        let rows = [of(LruPolicy::TwoLists), of(LruPolicy::ScanResistant)];
+        let cells: Vec<_> = rows.iter().flatten().map(|ratio| format!("{ratio:.1}")).collect();
+        println!("| {} | {} |", trace.name, cells.join(" | "));
+    }
+}
+
 fn main() {
+    let compares = std::env::args().nth(1).is_some_and(|word| word == "shards");
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     let seed = numbers.first().copied().unwrap_or(42);
     let capacities = if numbers.len() > 1 { &numbers[1..] } else { &[200, 1000, 4000] };
     for &capacity in capacities {
+        if compares {
+            compare_shards(capacity, seed);
+            continue;
+        }
         println!("\n| capacity {capacity}, seed {seed} | {} | margin |", NAMES.join(" | "));
         println!("|---|{}---|", "---|".repeat(NAMES.len()));
         let (mut worst, mut sum) = (f64::MAX, 0.0);

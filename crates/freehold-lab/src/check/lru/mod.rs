@@ -25,7 +25,9 @@ mod shelf;
 fn settings(seed: u64) -> LruSettings {
     let mut rng = Rng::with_seed(seed ^ 0x0001_1705);
     LruSettings::default()
-        .lock(if rng.bool() { LruLock::Group } else { LruLock::Node })
+        .lock([LruLock::Node, LruLock::Group, LruLock::Shards][rng.usize(..3)])
+        .shard_waits([0, 1, 16][rng.usize(..3)])
+        .shard_frames([0, 4, 128][rng.usize(..3)])
         .groups(rng.u32(2..=8))
         .batch([1, 2, 15, 31][rng.usize(..4)])
         .swappiness([0, 60, 100, 200][rng.usize(..4)])
