@@ -202,7 +202,7 @@ fn seeds_of_the_lru_leave_nothing_out() {
 
 #[test]
 fn a_bug_planted_in_the_lru_is_found() {
-    let planted = ["check", "--subject", "lru", "--canary", "--seeds", "3"];
+    let planted = ["check", "--subject", "lru", "--canary", "--seeds", "8"];
     let output = freehold(&planted);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");

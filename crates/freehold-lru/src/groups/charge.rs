@@ -65,9 +65,9 @@ impl<P: Platform> Groups<P> {
     }
 
     /// Adds first and checks then, as Linux's page counters do: a compare-exchange would be retried
-    /// over and over if many CPUs share the counter. But a group that is full is only read. A
-    /// concurrent charge may see frames that are
-    /// about to be subtracted again, and be refused because of them.
+    /// over and over if many CPUs share the counter. A group that is full is only read. A
+    /// concurrent charge may see frames that are about to be subtracted again, and be refused
+    /// because of them.
     fn charge_one(
         &self,
         slot: u16,
