@@ -3,6 +3,7 @@
 //! counters that all CPUs share.
 
 use core::num::NonZero;
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::error::LruError;
 use crate::frames::few::Few;
@@ -14,7 +15,7 @@ use freehold::Error;
 use freehold::config::Config;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
-use freehold::platform::{LockClass, Pin, Platform, RawLock, SharedCell};
+use freehold::platform::{LockClass, Pin, Platform, RawLock, SharedCell, Word};
 use freehold::units::CpuId;
 
 /// How many reclaims that began on one CPU may be under way. An owner that reclaims from within its
@@ -53,7 +54,7 @@ impl Batch {
     }
 }
 
-/// The state of one CPU. Everything is guarded by `lock`.
+/// The state of one CPU. What changes is guarded by `lock`, unless it says otherwise.
 #[repr(C, align(64))]
 struct PerCpu<P: Platform> {
     lock: P::Lock,
@@ -67,9 +68,10 @@ struct PerCpu<P: Platform> {
     stock_max: P::LocalCell<u32>,
     /// Whether the CPU took from them, or gave some back, since it was last asked for them.
     stock_used: P::LocalCell<u32>,
-    /// The slot of the group within which the CPU has last reclaimed, and where it stopped.
-    turn_within: P::LocalCell<u32>,
-    turn: P::LocalCell<u64>,
+    /// The slot of the group within which the CPU has last reclaimed, and where it stopped. Not
+    /// guarded: hints.
+    turn_within: P::U32,
+    turn: P::U64,
     /// How many reclaims that began here are under way.
     hunts: P::LocalCell<u32>,
     lens: [P::LocalCell<u32>; Batch::COUNT],
@@ -107,8 +109,8 @@ impl<P: Platform> Cpus<P> {
             stock: zero(),
             stock_max: zero(),
             stock_used: zero(),
-            turn_within: P::LocalCell::new(u32::from(NO_SLOT)),
-            turn: P::LocalCell::new(0),
+            turn_within: P::U32::new(u32::from(NO_SLOT)),
+            turn: P::U64::new(0),
             hunts: zero(),
             lens: core::array::from_fn(|_| zero()),
             batches: core::array::from_fn(|_| core::array::from_fn(|_| zero())),
@@ -128,7 +130,31 @@ impl<P: Platform> Cpus<P> {
 
     /// The shard of the running CPU.
     pub(crate) fn near(&self, platform: &P) -> usize {
-        self.table.get(self.number(platform.cpu())).shard as usize
+        self.unlocked(platform).shard as usize
+    }
+
+    /// Where the last reclaim within a group has stopped on the running CPU, if that was its last
+    /// one.
+    pub(crate) fn turn(&self, platform: &P, within: u16) -> Option<u64> {
+        let cpu = self.unlocked(platform);
+        // Relaxed: hints, here and below. A turn that belongs to another group is no place below
+        // this one, or as good as any.
+        (cpu.turn_within.load(Relaxed) == u32::from(within)).then(|| cpu.turn.load(Relaxed))
+    }
+
+    /// Notes where a reclaim within a group stops; returns group and turn of another one that is
+    /// forgotten by this.
+    pub(crate) fn set_turn(&self, platform: &P, within: u16, turn: u64) -> Option<(u16, u64)> {
+        let cpu = self.unlocked(platform);
+        let before = (cpu.turn_within.load(Relaxed) as u16, cpu.turn.load(Relaxed));
+        cpu.turn_within.store(u32::from(within), Relaxed);
+        cpu.turn.store(turn, Relaxed);
+        (before.0 != NO_SLOT && before.0 != within).then_some(before)
+    }
+
+    /// The state of the running CPU, for what its lock does not guard.
+    fn unlocked(&self, platform: &P) -> &PerCpu<P> {
+        self.table.get(self.number(platform.cpu()))
     }
 
     fn number(&self, cpu: CpuId) -> usize {
@@ -251,21 +277,6 @@ impl<P: Platform> CpuGuard<'_, P> {
         self.cpu.stock.set(frames);
         self.cpu.stock_max.set(most);
         before
-    }
-
-    /// Where the last reclaim within a group has stopped on this CPU, if that was its last one.
-    pub(crate) fn turn(&self, within: u16) -> Option<u64> {
-        let is_same = self.cpu.turn_within.get() == u32::from(within);
-        is_same.then(|| self.cpu.turn.get())
-    }
-
-    /// Notes where a reclaim within a group stops; returns group and turn of another one that is
-    /// forgotten by this.
-    pub(crate) fn set_turn(&self, within: u16, turn: u64) -> Option<(u16, u64)> {
-        let before = (self.cpu.turn_within.get() as u16, self.cpu.turn.get());
-        self.cpu.turn_within.set(u32::from(within));
-        self.cpu.turn.set(turn);
-        (before.0 != NO_SLOT && before.0 != within).then_some(before)
     }
 
     /// Empties the stock; returns its slot and number of frames.

@@ -22,7 +22,8 @@ pub enum LruLock {
 
 impl LruLock {
     /// Whether as little as possible is done under the lock. The others do what Linux does there:
-    /// references are dropped, and marks cleared, while the lock for the last frame is held.
+    /// references are dropped while the lock for the last frame is held, and each frame is counted
+    /// as it comes or goes.
     pub(crate) const fn is_brief(self) -> bool {
         matches!(self, LruLock::Shards)
     }

@@ -299,7 +299,7 @@ fn a_cpu_charges_some_frames_ahead() {
 fn only_frames_that_become_active_advance_the_clock() {
     let lru = new(Verdict::Drop);
     fill(&lru, 0..10, GroupId::ROOT);
-    let clock = || lru.vecs.history(ROOT_0, Kind::File).clock(lru.policy, false);
+    let clock = || lru.vecs.history(ROOT_0, Kind::File).clock(lru.policy, false, [0; 2]);
     let activate = |frames: Range<u64>| {
         frames.for_each(|frame| lru.activate(Pfn::new(frame)).expect("it is there"));
         lru.drain_all();

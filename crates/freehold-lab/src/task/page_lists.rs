@@ -60,8 +60,8 @@ impl Index for Left {
 impl PageLists {
     /// What the settings say, which are in `table`; `None` for no lists.
     pub(crate) fn parse(given: &Assignments, table: &'static [Setting]) -> Result<Option<Self>> {
-        let locks = LOCKS.map(|(name, lock)| (name, Some(lock)));
-        let locks = [locks[0], locks[1], locks[2], ("off", None)];
+        let locks = LOCKS.into_iter().map(|(name, lock)| (name, Some(lock)));
+        let locks: Vec<_> = locks.chain([("off", None)]).collect();
         let lock = given.word(table, "lru", &locks)?;
         let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
         let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;

@@ -120,15 +120,14 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ) -> &'h ShardGuard<'a, P> {
         let sharding = self.frames.sharding;
         let mut id = sharding.shard(state);
-        self.vecs.relock(&self.platform, &self.groups, held, id);
         // Until its shard was locked, that may have been joined to shard 0.
         while id.shard > 0 {
+            self.vecs.relock(&self.platform, &self.groups, held, id);
             let now = sharding.shard(self.frames.state(frame));
             if now.shard == id.shard {
                 break;
             }
             id = now;
-            self.vecs.relock(&self.platform, &self.groups, held, id);
         }
         self.vecs.relock(&self.platform, &self.groups, held, id)
     }

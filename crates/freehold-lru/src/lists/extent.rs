@@ -185,7 +185,7 @@ impl<P: Platform> Extents<P> {
         if let Some(extent) = self.attach(lruvec, is_free) {
             self.headers.get(extent).begin(first);
             let divides = |hold: u32| (hold & MARKS == 0).then_some(hold | DIVIDED);
-            if self.change(lruvec, divides).is_some() {
+            if self.change(lruvec, divides) {
                 self.parts(lruvec).for_each(open);
             }
         }
@@ -209,7 +209,7 @@ impl<P: Platform> Extents<P> {
             holder => {
                 let holder = holder as usize - 1;
                 let leaves = |hold: u32| (hold & MARKS == 0).then_some(Hold::NONE.0);
-                is_free((holder % self.slots) as u16) && self.change(holder, leaves).is_some()
+                is_free((holder % self.slots) as u16) && self.change(holder, leaves)
             }
         })?;
         self.headers.get(extent).holder.set(lruvec as u32 + 1);
@@ -218,15 +218,16 @@ impl<P: Platform> Extents<P> {
         Some(extent)
     }
 
-    /// Changes what an lruvec has of an extent; returns what it had.
-    fn change(&self, lruvec: usize, change: impl Fn(u32) -> Option<u32>) -> Option<Hold> {
+    /// Changes what an lruvec has of an extent; returns whether it did.
+    fn change(&self, lruvec: usize, change: impl Fn(u32) -> Option<u32>) -> bool {
         let word = self.holds.get(lruvec);
         // Relaxed: the exchange fails if this was stale.
         let mut before = word.load(Relaxed);
         loop {
             // AcqRel: what leads to an extent, or away from it, was written before.
-            match word.compare_exchange(before, change(before)?, AcqRel, Relaxed) {
-                Ok(_) => return Some(Hold(before)),
+            let Some(after) = change(before) else { return false };
+            match word.compare_exchange(before, after, AcqRel, Relaxed) {
+                Ok(_) => return true,
                 Err(found) => before = found,
             }
         }
@@ -247,7 +248,7 @@ impl<P: Platform> Extents<P> {
     /// does so.
     pub(super) fn begin_join(&self, lruvec: usize) -> bool {
         let begins = |hold| (hold & DIVIDED != 0).then_some(hold & !DIVIDED | JOINING);
-        self.holds.len() > 0 && self.change(lruvec, begins).is_some()
+        self.holds.len() > 0 && self.change(lruvec, begins)
     }
 
     /// Whether another call joins its shards.
@@ -257,10 +258,7 @@ impl<P: Platform> Extents<P> {
 
     /// Ends what `begin_join` began: all shards are closed.
     pub(super) fn end_join(&self, lruvec: usize) {
-        if let Some(extent) = self.of(lruvec) {
-            // Relaxed: published by the word below.
-            extent.refusing.store(0, Relaxed);
-        }
+        self.forget_refusals(lruvec);
         // AcqRel: as in `change`.
         self.holds.get(lruvec).fetch_and(!JOINING, AcqRel);
     }
@@ -276,10 +274,19 @@ impl<P: Platform> Extents<P> {
         })
     }
 
-    /// Whether the owner refused frames of a shard other than 0.
+    /// Whether the owner refused frames of a divided lruvec since it last gave one.
     pub(super) fn is_refusing(&self, lruvec: usize) -> bool {
-        // Relaxed: a hint.
-        self.of(lruvec).is_some_and(Extent::is_refusing)
+        // Relaxed: a hint, here and below.
+        self.of(lruvec).is_some_and(|extent| extent.refusing.load(Relaxed) != 0)
+    }
+
+    /// Notes that it gave one.
+    pub(super) fn forget_refusals(&self, lruvec: usize) {
+        if self.is_refusing(lruvec)
+            && let Some(extent) = self.of(lruvec)
+        {
+            extent.refusing.store(0, Relaxed);
+        }
     }
 }
 
@@ -337,20 +344,10 @@ impl<P: Platform> Extent<P> {
 
     /// Notes that the owner refused a frame.
     pub(super) fn note_refusal(&self) {
-        // Relaxed: hints, here and below.
+        // Relaxed: a hint.
         if self.refusing.load(Relaxed) == 0 {
             self.refusing.store(1, Relaxed);
         }
-    }
-
-    /// Whether it did.
-    pub(super) fn is_refusing(&self) -> bool {
-        self.refusing.load(Relaxed) != 0
-    }
-
-    /// Notes that it gave one.
-    pub(super) fn forget_refusals(&self) {
-        self.refusing.store(0, Relaxed);
     }
 
     /// The most turns of a list.

@@ -42,9 +42,10 @@ impl<P: Platform> History<P> {
 
     /// The clock that distances of refaults are measured by. In Linux it advances with activations
     /// as well, since those shorten the inactive list, too.
-    pub(crate) fn clock(&self, policy: LruPolicy, active: bool) -> u32 {
+    /// `untold` are evictions from the inactive and from the active list that are noted later.
+    pub(crate) fn clock(&self, policy: LruPolicy, active: bool, untold: [u32; 2]) -> u32 {
         let [inactive_evicted, active_evicted] =
-            [0, 1].map(|list| self.evicted[list].load(Relaxed));
+            [0, 1].map(|list| self.evicted[list].load(Relaxed).wrapping_add(untold[list]));
         match policy {
             LruPolicy::TwoLists => {
                 let evicted = inactive_evicted.wrapping_add(active_evicted);
@@ -132,7 +133,7 @@ mod tests {
         history.note_eviction(true, 3);
         history.note_eviction(false, 5);
         history.note_activation(7);
-        let clock = |policy, active| history.clock(policy, active);
+        let clock = |policy, active| history.clock(policy, active, [0; 2]);
         assert_eq!([true, false].map(|list| clock(LruPolicy::ScanResistant, list)), [3, 5]);
         assert_eq!([true, false].map(|list| clock(LruPolicy::TwoLists, list)), [15, 15]);
     }

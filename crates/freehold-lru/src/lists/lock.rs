@@ -61,7 +61,7 @@ impl<P: Platform> Lruvecs<P> {
             let guard = self.wait_for(platform, self.seek(id, groups));
             // It may have been closed before the lock was taken. While that is held it cannot be.
             if guard.shard.is_open_for(guard.id.place) {
-                if guard.waited.get() || self.shard_waits == 0 {
+                if guard.waited || self.shard_waits == 0 {
                     self.note_wait(guard.id.place, groups);
                 }
                 return guard;
@@ -84,15 +84,7 @@ impl<P: Platform> Lruvecs<P> {
     ) -> Option<ShardGuard<'a, P>> {
         let (irqs, (id, shard)) = (IrqsOff::new(platform), self.find(id));
         let is_locked = self.lock_of(id.place, shard).try_lock();
-        is_locked.then(|| ShardGuard::new(self, id, shard, irqs))
-    }
-
-    #[inline]
-    fn find(&self, id: ShardId) -> (ShardId, &Shard<P>) {
-        match self.part(id) {
-            Some(part) => (id, part),
-            None => (id.place.shard(0), &self.get(id.place).shard),
-        }
+        is_locked.then(|| ShardGuard::new(self, id, shard, false, irqs))
     }
 
     #[inline]
@@ -108,9 +100,7 @@ impl<P: Platform> Lruvecs<P> {
         if waits {
             lock.lock();
         }
-        let guard = ShardGuard::new(self, id, shard, irqs);
-        guard.waited.set(waits && counts);
-        guard
+        ShardGuard::new(self, id, shard, waits && counts, irqs)
     }
 
     /// The relock helper: keeps a lock that covers this shard, or exchanges it for one that does.
@@ -179,12 +169,9 @@ impl<P: Platform> Lruvecs<P> {
     /// Notes that the owner gave frames of these lists: it may give others that it refused before.
     pub(crate) fn forget_refused(&self, platform: &P, place: Place, kind: Kind) {
         let lists = [List::of(kind, false), List::of(kind, true)];
-        let extent = self.extents.of(self.index(place)).filter(|extent| extent.is_refusing());
-        let shards = if extent.is_some() { self.extents.sharding.shards() } else { 1 };
-        if let Some(extent) = extent {
-            extent.forget_refusals();
-        }
-        for id in (0..shards).map(|shard| place.shard(shard)) {
+        let shards = self.refusing(place);
+        self.extents.forget_refusals(self.index(place));
+        for id in shards {
             // Most often there is nothing to forget.
             if lists.into_iter().any(|list| self.shard(id).refused(list) > 0) {
                 let guard = self.lock_at(platform, id);
@@ -200,7 +187,7 @@ pub(crate) struct ShardGuard<'a, P: Platform> {
     id: ShardId,
     shard: &'a Shard<P>,
     /// Whether the lock was held by another call.
-    waited: Cell<bool>,
+    waited: bool,
     /// What is told at the end, once for all frames.
     resized: Cell<Resized>,
     activated: [Cell<u32>; Kind::COUNT],
@@ -217,9 +204,15 @@ struct Resized {
 
 impl<'a, P: Platform> ShardGuard<'a, P> {
     #[inline]
-    fn new(vecs: &'a Lruvecs<P>, id: ShardId, shard: &'a Shard<P>, irqs: IrqsOff<'a, P>) -> Self {
+    fn new(
+        vecs: &'a Lruvecs<P>,
+        id: ShardId,
+        shard: &'a Shard<P>,
+        waited: bool,
+        irqs: IrqsOff<'a, P>,
+    ) -> Self {
         let (resized, activated) = (Cell::new(Resized::default()), Default::default());
-        ShardGuard { vecs, id, shard, waited: Cell::new(false), resized, activated, _irqs: irqs }
+        ShardGuard { vecs, id, shard, waited, resized, activated, _irqs: irqs }
     }
 }
 

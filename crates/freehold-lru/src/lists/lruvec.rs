@@ -100,9 +100,18 @@ impl<P: Platform> Lruvecs<P> {
         place.node * self.slots + usize::from(place.slot)
     }
 
-    /// The record of a shard, or that of shard 0 if the lruvec is not divided.
+    /// A shard and its record, or shard 0 if the lruvec is not divided.
+    #[inline]
+    pub(super) fn find(&self, id: ShardId) -> (ShardId, &Shard<P>) {
+        match self.part(id) {
+            Some(part) => (id, part),
+            None => (id.place.shard(0), &self.get(id.place).shard),
+        }
+    }
+
+    /// As `find`, its record.
     pub(crate) fn shard(&self, id: ShardId) -> &Shard<P> {
-        self.part(id).unwrap_or_else(|| &self.get(id.place).shard)
+        self.find(id).1
     }
 
     /// The record of a shard other than 0, if the lruvec is divided.
@@ -155,11 +164,16 @@ impl<P: Platform> Lruvecs<P> {
 
     /// How many frames of a list the owner was not asked for since it last gave one of the list.
     pub(crate) fn not_refused(&self, place: Place, list: List) -> u32 {
-        let refused: u32 = match self.extents.is_refusing(self.index(place)) {
-            true => self.shards(place).map(|id| self.shard(id).refused(list)).sum(),
-            false => self.get(place).shard.refused(list),
-        };
-        self.size(place, list).saturating_sub(refused)
+        let refused = self.refusing(place).map(|id| self.shard(id).refused(list));
+        self.size(place, list).saturating_sub(refused.sum())
+    }
+
+    /// The shards of which the owner may have refused frames: shard 0, and the others if it has
+    /// since it last gave one.
+    pub(super) fn refusing(&self, place: Place) -> impl Iterator<Item = ShardId> + use<P> {
+        let is_any = self.extents.is_refusing(self.index(place));
+        let shards = if is_any { self.extents.sharding.shards() } else { 1 };
+        (0..shards).map(move |shard| place.shard(shard))
     }
 
     /// What became of evicted frames of a kind.

@@ -14,7 +14,7 @@ use crate::lru::Lru;
 use crate::owner::claim::{Claim, Stage, Subject};
 use crate::owner::protocol::{Owner, Verdict};
 use crate::owner::shadow::Shadow;
-use crate::settings::{BATCH_MAX, LruPolicy};
+use crate::settings::BATCH_MAX;
 use freehold::memmap::index::FrameIndex;
 use freehold::platform::Platform;
 use freehold::units::{Pfn, ZoneKind};
@@ -163,17 +163,6 @@ impl<'a, P: Platform, O: Owner> Eviction<'a, P, O> {
         }
     }
 
-    /// What the clock of the history would show if it had been told.
-    fn clock(&self, active: bool) -> u32 {
-        let clock = self.lru.vecs.history(self.place, self.kind).clock(self.lru.policy, active);
-        let [of_inactive, of_active] = [0, 1].map(|list| self.committed[list].get());
-        clock.wrapping_add(match (self.lru.policy, active) {
-            (LruPolicy::TwoLists, _) => of_inactive + of_active,
-            (LruPolicy::ScanResistant, true) => of_active,
-            (LruPolicy::ScanResistant, false) => of_inactive,
-        })
-    }
-
     /// Asks the owner about all frames that are unused at once; returns the verdicts on all frames,
     /// in their order.
     fn ask(&self) -> [Verdict; BATCH_MAX] {
@@ -272,7 +261,10 @@ impl<P: Platform, O: Owner> Subject for Eviction<'_, P, O> {
         let committed = &self.committed[usize::from(active)];
         committed.set(committed.get() + state.frames());
         let generation = self.lru.groups.short_generation(place.slot);
-        Shadow::new(place, generation, self.kind, active, self.clock(active))
+        let history = self.lru.vecs.history(place, self.kind);
+        let untold = [0, 1].map(|list| self.committed[list].get());
+        let clock = history.clock(self.lru.policy, active, untold);
+        Shadow::new(place, generation, self.kind, active, clock)
     }
 }
 

@@ -34,7 +34,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             return Ok(false);
         }
         let history = self.vecs.history(place, kind);
-        let distance = shadow.distance(history.clock(self.policy, shadow.was_active()));
+        let distance = shadow.distance(history.clock(self.policy, shadow.was_active(), [0; 2]));
         let verdict = match self.policy {
             LruPolicy::TwoLists => self.judge_two_lists(place, kind, state.frames(), distance),
             LruPolicy::ScanResistant => {

@@ -54,12 +54,12 @@ impl Hunt {
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Where the next hunt within a group begins on the running CPU.
     pub(super) fn turn(&self, above: u16) -> Option<Turn> {
-        self.cpus.here(&self.platform).turn(above).map(Turn::of_bits)
+        self.cpus.turn(&self.platform, above).map(Turn::of_bits)
     }
 
     /// Sets where the next hunt within a group begins on the running CPU.
     pub(super) fn set_turn(&self, above: u16, turn: Turn) {
-        if let Some((above, bits)) = self.cpus.here(&self.platform).set_turn(above, turn.bits()) {
+        if let Some((above, bits)) = self.cpus.set_turn(&self.platform, above, turn.bits()) {
             self.groups.share_turn(above, bits);
         }
     }
