@@ -59,7 +59,7 @@ pub(crate) const NO_SLOT: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) slot: u16,
-    pub(crate) node: usize,
+    pub(crate) node: u16,
 }
 
 /// A shard of an lruvec: a part of its frames, with lists and a lock of their own. Shard 0 is there
@@ -67,13 +67,13 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardId {
     pub(crate) place: Place,
-    pub(crate) shard: usize,
+    pub(crate) shard: u16,
 }
 
 impl Place {
     /// A shard of the lruvec.
     pub(crate) const fn shard(self, shard: usize) -> ShardId {
-        ShardId { place: self, shard }
+        ShardId { place: self, shard: shard as u16 }
     }
 }
 

@@ -126,7 +126,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// [`Error::UnknownNode`], [`Error::BadRange`], [`Error::OutsideSpan`] or
     /// [`Error::RangeOverlaps`].
     pub fn add_memory(&self, range: MemoryRange) -> Result<(), Error> {
-        if range.node.index() >= self.vecs.nodes() {
+        if range.node.get() >= self.vecs.nodes() {
             return Err(Error::UnknownNode);
         }
         let _tree = self.groups.tree(&self.platform);
@@ -161,7 +161,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             references: NonZeroU32::new(state.refs()),
             pins: state.pins(),
             order: state.order(),
-            node: NodeId::new(self.frames.sharding.node(state) as u16),
+            node: NodeId::new(self.frames.sharding.node(state)),
             list: state.is_listed().then(|| state.list()),
         })
     }

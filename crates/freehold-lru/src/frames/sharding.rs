@@ -53,8 +53,8 @@ impl Sharding {
     }
 
     /// The node of a frame.
-    pub(crate) const fn node(self, state: State) -> usize {
-        state.home() as usize >> self.bits
+    pub(crate) const fn node(self, state: State) -> u16 {
+        state.home() as u16 >> self.bits
     }
 
     /// The lruvec that the group and the node of a frame name.

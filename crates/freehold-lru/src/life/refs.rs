@@ -44,7 +44,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Releases a frame whose last reference left it in `state`: as [`Last`], for one.
     fn release(&self, frame: FrameIndex, state: State) {
         if state.is_listed() {
-            self.lock_listed(&mut None, frame, state).unlink(&self.frames, frame, state);
+            self.lock_one(frame, state).unlink(&self.frames, frame, state);
         }
         let pfn = self.leave(frame, state);
         self.uncharge(state.slot(), state.frames());
@@ -132,6 +132,22 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         self.vecs.relock(&self.platform, &self.groups, held, id)
     }
 
+    /// As [`Lru::lock_listed`], for one frame.
+    #[inline]
+    fn lock_one(&self, frame: FrameIndex, state: State) -> ShardGuard<'_, P> {
+        let sharding = self.frames.sharding;
+        let mut id = sharding.shard(state);
+        while id.shard > 0 {
+            let guard = self.vecs.lock(&self.platform, &self.groups, id);
+            let now = sharding.shard(self.frames.state(frame));
+            if now.shard == id.shard {
+                return guard;
+            }
+            id = now;
+        }
+        self.vecs.lock(&self.platform, &self.groups, id)
+    }
+
     /// The lock over the shard that a frame is to be put on, which the caller has isolated, or
     /// which is new: the running CPU's, `near`.
     #[inline]
@@ -195,12 +211,15 @@ impl<'a, P: Platform, O: Owner> Last<'a, P, O> {
     }
 
     fn flush(&mut self) {
-        let (lru, frames) = (self.lru, self.frames);
-        let frames = &frames[..core::mem::take(&mut self.len)];
+        let (lru, len) = (self.lru, core::mem::take(&mut self.len));
         if lru.vecs.lock.is_brief() {
-            frames.iter().for_each(|&(frame, state)| self.unlink(frame, state));
+            for at in 0..len {
+                let (frame, state) = self.frames[at];
+                self.unlink(frame, state);
+            }
         }
         self.lock = None;
+        let frames = &self.frames[..len];
         let (mut pfns, mut orders) = ([Pfn::new(0); BATCH_MAX], [Order::ZERO; BATCH_MAX]);
         for (at, &(frame, state)) in frames.iter().enumerate() {
             (pfns[at], orders[at]) = (lru.leave(frame, state), state.order());

@@ -13,10 +13,14 @@ pub(crate) struct Carry(pub(super) u64);
 
 impl Carry {
     /// Of each list, one frame in 2 to the power of `priority`, with what was left over.
-    pub(crate) fn divide(&mut self, frames: PerList<u64>, priority: u32) -> PerList<u64> {
+    pub(crate) fn divide<N: Copy + Into<u64>>(
+        &mut self,
+        frames: &PerList<N>,
+        priority: u32,
+    ) -> PerList<u64> {
         let mut parts = [0; List::COUNT];
         for list in List::EVICTABLE {
-            parts[list as usize] = self.part(list, frames[list as usize], priority);
+            parts[list as usize] = self.part(list, frames[list as usize].into(), priority);
         }
         parts
     }

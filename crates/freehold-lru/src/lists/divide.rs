@@ -16,7 +16,6 @@ use crate::groups::slot::GroupState;
 use crate::groups::table::Groups;
 use crate::id::Place;
 use crate::kind::List;
-use crate::settings::LruLock;
 use freehold::platform::{IrqsOff, Platform, RawLock, Word};
 
 /// Whether frames that were in joined shards are to name shard 0.
@@ -34,10 +33,12 @@ impl<P: Platform> Lruvecs<P> {
 
     /// Notes that a call had to wait for the lock of shard 0 of an lruvec, which it has now: after
     /// some waits, divides the lruvec, if it is large enough, and is not divided.
+    #[cold]
+    #[inline(never)]
     pub(super) fn note_wait(&self, place: Place, groups: &Groups<P>) {
         let shards = self.extents.sharding.shards();
         let (lruvec, index) = (self.get(place), self.index(place));
-        if self.lock != LruLock::Shards || shards == 1 || self.extents.is_divided(index) {
+        if self.extents.is_divided(index) {
             return;
         }
         // Relaxed: only holders of this lock write it.

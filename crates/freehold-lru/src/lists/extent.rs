@@ -4,9 +4,9 @@
 use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::shard::Shard;
+use super::shard::{PerZone, Shard};
 use crate::frames::sharding::Sharding;
-use crate::kind::List;
+use crate::kind::{List, PerList};
 use freehold::Error;
 use freehold::config::Config;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
@@ -54,7 +54,7 @@ pub(crate) struct Extent<P: Platform> {
     holder: P::Cell<u32>,
     /// How many frames of each zone are on each list of all shards, as far as these have told: for
     /// each of them, right within a 64th or seven frames, and zero only if it is.
-    totals: [[P::U32; ZoneKind::COUNT]; List::COUNT],
+    pub(super) totals: PerList<PerZone<P::U32>>,
     /// The most turns of each list: what a list begins with that had no frames.
     turns: [P::U32; List::EVICTABLE.len()],
     /// Whether the owner refused frames of a shard since it last gave one.
@@ -137,6 +137,7 @@ impl<P: Platform> Extents<P> {
     }
 
     /// The extent of an lruvec that is divided, or is just being joined.
+    #[inline]
     fn extent(&self, lruvec: usize) -> Option<usize> {
         let hold = self.hold(lruvec);
         hold.extent().filter(|_| hold.is_in_use())
@@ -291,13 +292,6 @@ impl<P: Platform> Extents<P> {
 }
 
 impl<P: Platform> Extent<P> {
-    /// About the size of a list, of frames of this kind of zone and lower ones.
-    pub(super) fn size_within(&self, list: List, highest: ZoneKind) -> u32 {
-        let within = &self.totals[list as usize][..=highest as usize];
-        // Acquire: as in `Shard::size_within`.
-        within.iter().map(|total| total.load(Acquire)).sum()
-    }
-
     /// Adds the sizes of a shard that is about to be joined to shard 0. Both are locked.
     pub(super) fn add_sizes(&self, joined: &Shard<P>) {
         for (totals, sizes) in self.totals.iter().zip(&joined.sizes) {

@@ -44,15 +44,13 @@ impl<P: Platform> History<P> {
     /// as well, since those shorten the inactive list, too.
     /// `untold` are evictions from the inactive and from the active list that are noted later.
     pub(crate) fn clock(&self, policy: LruPolicy, active: bool, untold: [u32; 2]) -> u32 {
-        let [inactive_evicted, active_evicted] =
-            [0, 1].map(|list| self.evicted[list].load(Relaxed).wrapping_add(untold[list]));
+        let evicted = |list: usize| self.evicted[list].load(Relaxed).wrapping_add(untold[list]);
         match policy {
             LruPolicy::TwoLists => {
-                let evicted = inactive_evicted.wrapping_add(active_evicted);
-                evicted.wrapping_add(self.activated.load(Relaxed))
+                let all = evicted(0).wrapping_add(evicted(1));
+                all.wrapping_add(self.activated.load(Relaxed))
             }
-            LruPolicy::ScanResistant if active => active_evicted,
-            LruPolicy::ScanResistant => inactive_evicted,
+            LruPolicy::ScanResistant => evicted(usize::from(active)),
         }
     }
 

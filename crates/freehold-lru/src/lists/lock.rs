@@ -31,17 +31,25 @@ impl<P: Platform> Lruvecs<P> {
     /// divided; or that of the nearest group above that was not removed. A hint until its lock is
     /// held.
     #[inline]
-    fn seek(&self, mut id: ShardId, groups: &Groups<P>) -> (ShardId, &Shard<P>) {
-        if let Some(part) = self.part(id) {
-            return (id, part);
+    fn seek(&self, id: ShardId, groups: &Groups<P>) -> (ShardId, &Shard<P>) {
+        let (found, shard) = self.find(id);
+        match found.shard > 0 || shard.is_open_for(found.place) {
+            true => (found, shard),
+            false => self.seek_above(found.place, groups),
         }
+    }
+
+    /// Shard 0 of the nearest group above a removed one that was not removed.
+    #[cold]
+    #[inline(never)]
+    fn seek_above(&self, mut place: Place, groups: &Groups<P>) -> (ShardId, &Shard<P>) {
         loop {
-            let first = &self.get(id.place).shard;
-            if first.is_open_for(id.place) {
-                return (id.place.shard(0), first);
-            }
             // The parent was written before the lists were joined.
-            id.place.slot = groups.parent(id.place.slot);
+            place.slot = groups.parent(place.slot);
+            let first = &self.get(place).shard;
+            if first.is_open_for(place) {
+                return (place.shard(0), first);
+            }
         }
     }
 
@@ -55,25 +63,39 @@ impl<P: Platform> Lruvecs<P> {
         &'a self,
         platform: &'a P,
         groups: &Groups<P>,
-        mut id: ShardId,
+        id: ShardId,
     ) -> ShardGuard<'a, P> {
-        loop {
-            let guard = self.wait_for(platform, self.seek(id, groups));
-            // It may have been closed before the lock was taken. While that is held it cannot be.
-            if guard.shard.is_open_for(guard.id.place) {
-                if guard.waited || self.shard_waits == 0 {
-                    self.note_wait(guard.id.place, groups);
-                }
-                return guard;
-            }
-            // The frames of a closed shard are in shard 0, or further on from there.
-            id.shard = 0;
+        let (irqs, (found, shard)) = (IrqsOff::new(platform), self.seek(id, groups));
+        let counts = self.acquire(found, shard);
+        // It may have been closed before the lock was taken. While that is held it cannot be.
+        if !shard.is_open_for(found.place) {
+            drop(ShardGuard::new(self, found, shard, irqs));
+            return self.lock_joined(platform, groups, id.place);
         }
+        if counts {
+            self.note_wait(found.place, groups);
+        }
+        ShardGuard::new(self, found, shard, irqs)
+    }
+
+    /// As `lock`, for frames of a shard that was closed: they are in shard 0, or further on from
+    /// there.
+    #[cold]
+    #[inline(never)]
+    fn lock_joined<'a>(
+        &'a self,
+        platform: &'a P,
+        groups: &Groups<P>,
+        place: Place,
+    ) -> ShardGuard<'a, P> {
+        self.lock(platform, groups, place.shard(0))
     }
 
     /// Locks just this shard, or shard 0 if the lruvec is not divided.
     pub(crate) fn lock_at<'a>(&'a self, platform: &'a P, id: ShardId) -> ShardGuard<'a, P> {
-        self.wait_for(platform, self.find(id))
+        let (irqs, (id, shard)) = (IrqsOff::new(platform), self.find(id));
+        self.acquire(id, shard);
+        ShardGuard::new(self, id, shard, irqs)
     }
 
     /// As `lock_at`, unless the lock is held.
@@ -84,23 +106,20 @@ impl<P: Platform> Lruvecs<P> {
     ) -> Option<ShardGuard<'a, P>> {
         let (irqs, (id, shard)) = (IrqsOff::new(platform), self.find(id));
         let is_locked = self.lock_of(id.place, shard).try_lock();
-        is_locked.then(|| ShardGuard::new(self, id, shard, false, irqs))
+        is_locked.then(|| ShardGuard::new(self, id, shard, irqs))
     }
 
+    /// Takes the lock over a shard. Returns whether that counts as a wait for one that may have to
+    /// be divided.
     #[inline]
-    fn wait_for<'a>(
-        &'a self,
-        platform: &'a P,
-        (id, shard): (ShardId, &'a Shard<P>),
-    ) -> ShardGuard<'a, P> {
-        let (irqs, lock) = (IrqsOff::new(platform), self.lock_of(id.place, shard));
-        // Where waits are of interest.
-        let counts = self.lock == LruLock::Shards && id.shard == 0;
-        let waits = !(counts && lock.try_lock());
-        if waits {
-            lock.lock();
+    fn acquire(&self, id: ShardId, shard: &Shard<P>) -> bool {
+        let lock = self.lock_of(id.place, shard);
+        let counts = self.counts_waits && id.shard == 0;
+        if counts && self.shard_waits > 0 && lock.try_lock() {
+            return false;
         }
-        ShardGuard::new(self, id, shard, waits && counts, irqs)
+        lock.lock();
+        counts
     }
 
     /// The relock helper: keeps a lock that covers this shard, or exchanges it for one that does.
@@ -186,8 +205,6 @@ pub(crate) struct ShardGuard<'a, P: Platform> {
     vecs: &'a Lruvecs<P>,
     id: ShardId,
     shard: &'a Shard<P>,
-    /// Whether the lock was held by another call.
-    waited: bool,
     /// What is told at the end, once for all frames.
     resized: Cell<Resized>,
     activated: [Cell<u32>; Kind::COUNT],
@@ -204,15 +221,10 @@ struct Resized {
 
 impl<'a, P: Platform> ShardGuard<'a, P> {
     #[inline]
-    fn new(
-        vecs: &'a Lruvecs<P>,
-        id: ShardId,
-        shard: &'a Shard<P>,
-        waited: bool,
-        irqs: IrqsOff<'a, P>,
-    ) -> Self {
-        let (resized, activated) = (Cell::new(Resized::default()), Default::default());
-        ShardGuard { vecs, id, shard, waited, resized, activated, _irqs: irqs }
+    fn new(vecs: &'a Lruvecs<P>, id: ShardId, shard: &'a Shard<P>, irqs: IrqsOff<'a, P>) -> Self {
+        let resized = Cell::new(Resized::default());
+        let activated = [const { Cell::new(0) }; Kind::COUNT];
+        ShardGuard { vecs, id, shard, resized, activated, _irqs: irqs }
     }
 }
 

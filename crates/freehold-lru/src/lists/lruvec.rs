@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::extent::{Extents, ExtentsPlan};
 use super::history::History;
-use super::shard::Shard;
+use super::shard::{PerZone, Shard, sum_within};
 use crate::frames::sharding::Sharding;
 use crate::id::{Place, ShardId};
 use crate::kind::{Kind, List, PerList};
@@ -33,7 +33,9 @@ pub(crate) struct Lruvecs<P: Platform> {
     pub(super) extents: Extents<P>,
     slots: usize,
     pub(crate) lock: LruLock,
-    /// After how many waits an lruvec is divided, and with how many frames for each shard.
+    /// Whether lruvecs whose lock is waited for may be divided.
+    pub(super) counts_waits: bool,
+    /// After how many waits that is, and with how many frames for each shard.
     pub(super) shard_waits: u32,
     pub(super) shard_frames: u32,
 }
@@ -72,7 +74,7 @@ impl<P: Platform> Lruvecs<P> {
         let slots = plan.slots;
         let table = carver.table(plan.table, |index| {
             let shard = Shard::new();
-            shard.open(Place { slot: (index % slots) as u16, node: index / slots });
+            shard.open(Place { slot: (index % slots) as u16, node: (index / slots) as u16 });
             Lruvec {
                 shard,
                 waits: P::U32::new(0),
@@ -82,11 +84,12 @@ impl<P: Platform> Lruvecs<P> {
         });
         let extents = Extents::carve(&plan.extents, sharding, carver);
         let &LruSettings { lock, shard_waits, shard_frames, .. } = settings;
-        Lruvecs { table, extents, slots, lock, shard_waits, shard_frames }
+        let counts_waits = lock == LruLock::Shards && sharding.shards() > 1;
+        Lruvecs { table, extents, slots, lock, counts_waits, shard_waits, shard_frames }
     }
 
-    pub(crate) fn nodes(&self) -> usize {
-        self.table.len() / self.slots
+    pub(crate) fn nodes(&self) -> u16 {
+        (self.table.len() / self.slots) as u16
     }
 
     #[inline]
@@ -97,7 +100,7 @@ impl<P: Platform> Lruvecs<P> {
     /// The number of an lruvec.
     #[inline]
     pub(super) fn index(&self, place: Place) -> usize {
-        place.node * self.slots + usize::from(place.slot)
+        usize::from(place.node) * self.slots + usize::from(place.slot)
     }
 
     /// A shard and its record, or shard 0 if the lruvec is not divided.
@@ -119,7 +122,7 @@ impl<P: Platform> Lruvecs<P> {
     pub(super) fn part(&self, id: ShardId) -> Option<&Shard<P>> {
         match id.shard {
             0 => None,
-            shard => self.extents.part(self.index(id.place), shard),
+            shard => self.extents.part(self.index(id.place), shard.into()),
         }
     }
 
@@ -135,12 +138,24 @@ impl<P: Platform> Lruvecs<P> {
     /// A recent size of a list; if the lruvec is divided, within a 64th or seven frames for
     /// each shard, and zero only if all are empty.
     pub(crate) fn size(&self, place: Place, list: List) -> u32 {
-        self.size_within(place, list, ZoneKind::Movable)
+        sum_within(&self.counts(place)[list as usize], ZoneKind::Movable)
     }
 
     /// As `size`, of all lists, and of frames of this kind of zone and lower ones.
     pub(crate) fn sizes(&self, place: Place, highest: ZoneKind) -> PerList<u32> {
-        List::ALL.map(|list| self.size_within(place, list, highest))
+        let (mut sizes, counts) = ([0; List::COUNT], self.counts(place));
+        for (size, counts) in sizes.iter_mut().zip(counts) {
+            *size = sum_within(counts, highest);
+        }
+        sizes
+    }
+
+    #[inline]
+    fn counts(&self, place: Place) -> &PerList<PerZone<P::U32>> {
+        match self.extents.of(self.index(place)) {
+            None => &self.get(place).shard.sizes,
+            Some(extent) => &extent.totals,
+        }
     }
 
     /// As `sizes`, and exact: looks at all shards.
@@ -148,13 +163,6 @@ impl<P: Platform> Lruvecs<P> {
         List::ALL.map(|list| {
             self.shards(place).map(|id| self.shard(id).size_within(list, highest)).sum()
         })
-    }
-
-    fn size_within(&self, place: Place, list: List, highest: ZoneKind) -> u32 {
-        match self.extents.of(self.index(place)) {
-            None => self.get(place).shard.size_within(list, highest),
-            Some(extent) => extent.size_within(list, highest),
-        }
     }
 
     /// Whether what shards have told of their sizes adds up. No other call is under way.
@@ -198,7 +206,7 @@ impl<P: Platform> Lruvecs<P> {
     pub(crate) fn costs(&self, place: Place) -> [u64; Kind::COUNT] {
         let costs = &self.get(place).costs;
         // Relaxed: counts on which no other memory depends.
-        Kind::ALL.map(|kind| costs[kind as usize].load(Relaxed))
+        [costs[0].load(Relaxed), costs[1].load(Relaxed)]
     }
 
     /// Adds the cost of reclaim. Old costs decay: once the sum exceeds a quarter of the frames, it

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use super::carry::Carry;
 use crate::frames::table::FrameTable;
 use crate::id::Place;
-use crate::kind::List;
+use crate::kind::{List, PerList};
 use freehold::memmap::list::ListHead;
 use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::units::ZoneKind;
@@ -31,7 +31,7 @@ pub(crate) struct Shard<P: Platform> {
     pub(super) unsummed: [P::Cell<u32>; List::COUNT],
     /// How many frames of each zone are on each list. Written under the lock; read without it as
     /// a hint.
-    pub(super) sizes: [[P::U32; ZoneKind::COUNT]; List::COUNT],
+    pub(super) sizes: PerList<PerZone<P::U32>>,
     /// How many frames at the front of each list the owner was asked for in vain, one after the
     /// other; less than there are if others came or went. Written under the lock; read without it
     /// as a hint.
@@ -54,6 +54,20 @@ impl Place {
     const fn code(self) -> u32 {
         (self.node as u32) << 16 | self.slot as u32
     }
+}
+
+/// Counts of frames of each zone.
+pub(super) type PerZone<U> = [U; ZoneKind::COUNT];
+
+/// Their sum, up to this kind of zone.
+#[inline]
+pub(super) fn sum_within<U: Word<u32>>(counts: &PerZone<U>, highest: ZoneKind) -> u32 {
+    let mut sum = 0;
+    for count in &counts[..=highest as usize] {
+        // Acquire: a call that finds too few sees the scan that has isolated the others.
+        sum += count.load(Acquire);
+    }
+    sum
 }
 
 impl<P: Platform> Shard<P> {
@@ -118,9 +132,7 @@ impl<P: Platform> Shard<P> {
 
     /// A recent size of a list, of frames of this kind of zone and lower ones.
     pub(super) fn size_within(&self, list: List, highest: ZoneKind) -> u32 {
-        let within = &self.sizes[list as usize][..=highest as usize];
-        // Acquire: a call that finds too few sees the scan that has isolated the others.
-        within.iter().map(|size| size.load(Acquire)).sum()
+        sum_within(&self.sizes[list as usize], highest)
     }
 
     /// How many frames of a zone are on a list, as far as the sum of all shards counts them. The

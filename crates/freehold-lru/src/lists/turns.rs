@@ -78,7 +78,7 @@ impl<P: Platform> Lruvecs<P> {
     ) -> Option<Portion> {
         let portion = |id: ShardId| {
             let frames = self.shard(id).portion(list, wanted);
-            Portion { id, frames, is_distant: id.shard != near }
+            Portion { id, frames, is_distant: usize::from(id.shard) != near }
         };
         if !self.extents.is_divided(self.index(place)) {
             return Some(Portion { id: place.shard(0), frames: wanted, is_distant: false });
@@ -87,7 +87,7 @@ impl<P: Platform> Lruvecs<P> {
         let next = own.neighbour.load(Relaxed) as usize;
         let has_frames = |&id: &ShardId| self.shard(id).size(list) > 0;
         let others = (0..shards).map(|step| place.shard((next + step) % shards));
-        let mut others = others.filter(|id| id.shard != near).filter(has_frames);
+        let mut others = others.filter(|id| usize::from(id.shard) != near).filter(has_frames);
         let (first, tolerance) = match own.size(list) {
             0 => (others.next()?, 0),
             _ => (place.shard(near), own.tolerance(list)),
@@ -96,7 +96,7 @@ impl<P: Platform> Lruvecs<P> {
         let lead = self.shard(first).lead(self.shard(second), list);
         let takes_second = lead > tolerance as i32;
         // One that is behind is looked at again.
-        own.neighbour.store((second.shard + usize::from(!takes_second)) as u32, Relaxed);
+        own.neighbour.store(u32::from(second.shard) + u32::from(!takes_second), Relaxed);
         Some(portion(if takes_second { second } else { first }))
     }
 

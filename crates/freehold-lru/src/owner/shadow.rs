@@ -31,14 +31,14 @@ impl Shadow {
 
     pub(crate) fn new(place: Place, generation: u8, kind: Kind, active: bool, clock: u32) -> Self {
         let marks = (kind as u64) << 1 | u64::from(active);
-        let place = u64::from(place.slot) << 8 | place.node as u64;
+        let place = u64::from(place.slot) << 8 | u64::from(place.node);
         let clock = u64::from(clock & CLOCK);
         Shadow(((place << 8 | u64::from(generation)) << 2 | marks) << CLOCK_BITS | clock)
     }
 
     pub(crate) fn place(self) -> Place {
         let place = self.0 >> (CLOCK_BITS + 10);
-        Place { slot: (place >> 8) as u16, node: (place & 0xff) as usize }
+        Place { slot: (place >> 8) as u16, node: (place & 0xff) as u16 }
     }
 
     pub(crate) fn generation(self) -> u8 {

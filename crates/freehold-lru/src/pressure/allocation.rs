@@ -43,11 +43,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     ) -> Result<Pfn, Error> {
         // Frames of other nodes are useless to a request for one node only, and those of zones that
         // it may not use to any request.
-        let nodes = match request.preferred_node().map(NodeId::index) {
-            Some(node) if request.is_only_node() => node..node + 1,
-            _ => 0..usize::MAX,
+        let all = self.vecs.nodes();
+        let nodes = match request.preferred_node().map(NodeId::get) {
+            Some(node) if request.is_only_node() => node.min(all)..node.saturating_add(1).min(all),
+            _ => 0..all,
         };
-        let nodes = nodes.start.min(self.vecs.nodes())..nodes.end.min(self.vecs.nodes());
         let hunt =
             Hunt { above: 0, nodes, zone: request.effective_limit(), wanted: 0, heeds_low: true };
         match frames.alloc(request) {
@@ -123,7 +123,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
 /// Whether frames of a zone are within the reach of a hunt.
 fn is_within(hunt: &Hunt, zone: &ZoneLevel) -> bool {
-    hunt.nodes.contains(&zone.node.index()) && zone.kind <= hunt.zone
+    hunt.nodes.contains(&zone.node.get()) && zone.kind <= hunt.zone
 }
 
 /// Whether an allocation failed for want of memory.

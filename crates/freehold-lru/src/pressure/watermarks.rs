@@ -22,7 +22,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// no other memory.
     pub fn balance<Q: Platform, D: Design<Q>>(&self, frames: &PageAllocator<Q, D>) -> Reclaimed {
         let mut done = Reclaimed::default();
-        for node in (0..self.vecs.nodes()).map(|node| NodeId::new(node as u16)) {
+        for node in (0..self.vecs.nodes()).map(NodeId::new) {
             let zone = highest_ordinary(frames, node);
             let missing = |mark: fn(&Marks) -> FrameCount| missing(frames, node, zone, mark);
             let mut wanted = match missing(|marks| marks.low) {
@@ -30,7 +30,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 _ => missing(|marks| marks.high),
             };
             while wanted > 0 {
-                let nodes = node.index()..node.index() + 1;
+                let nodes = node.get()..node.get() + 1;
                 let hunt = Hunt { above: 0, nodes, zone, wanted, heeds_low: true };
                 let Ok(round) = self.hunt(&hunt) else { return done };
                 frames.drain_all();

@@ -262,7 +262,7 @@ impl<P: Platform, O: Owner> Subject for Eviction<'_, P, O> {
         committed.set(committed.get() + state.frames());
         let generation = self.lru.groups.short_generation(place.slot);
         let history = self.lru.vecs.history(place, self.kind);
-        let untold = [0, 1].map(|list| self.committed[list].get());
+        let untold = [self.committed[0].get(), self.committed[1].get()];
         let clock = history.clock(self.lru.policy, active, untold);
         Shadow::new(place, generation, self.kind, active, clock)
     }

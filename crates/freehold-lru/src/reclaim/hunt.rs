@@ -46,7 +46,7 @@ impl Reclaimed {
 pub(crate) struct Hunt {
     /// The slot of the group whose frames it may take, along with those of the groups below.
     pub(crate) above: u16,
-    pub(crate) nodes: Range<usize>,
+    pub(crate) nodes: Range<u16>,
     /// Frames of zones of a higher kind are skipped (Linux's `reclaim_idx`).
     pub(crate) zone: ZoneKind,
     /// How many frames to reclaim.

@@ -53,10 +53,10 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let (mut above, mut nodes) = (0, 0..self.vecs.nodes());
         match scope {
             Scope::All => {}
-            Scope::Node(node) if !nodes.contains(&node.index()) => {
+            Scope::Node(node) if !nodes.contains(&node.get()) => {
                 return Err(LruError::UnknownNode);
             }
-            Scope::Node(node) => nodes = node.index()..node.index() + 1,
+            Scope::Node(node) => nodes = node.get()..node.get() + 1,
             Scope::Group(group) => above = self.groups.slot_of(group)?,
         }
         let (zone, wanted) = (ZoneKind::Movable, frames.get());

@@ -180,7 +180,9 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             *spared |= hunt.heeds_low && low > min;
             let charged = self.groups.charged(place.slot).max(1);
             let rest = charged.saturating_sub(protected);
-            open = open.map(|size| (u64::from(size) * rest / charged) as u32);
+            for size in &mut open {
+                *size = (u64::from(*size) * rest / charged) as u32;
+            }
         }
         if round.skips_refused {
             for list in List::EVICTABLE {
@@ -197,11 +199,11 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // What is left over stays with the CPU, if the lists are divided.
         let near = self.vecs.shard(place.shard(self.near()));
         let mut carry = near.carry();
-        let mut share = carry.divide(open.map(u64::from), priority);
+        let mut share = carry.divide(&open, priority);
         // Without a whole frame, there is nothing to weigh.
         if share.iter().sum::<u64>() > 0 {
             carry = near.carry();
-            share = carry.divide(self.weighed(place, open, priority), priority);
+            share = carry.divide(&self.weighed(place, open, priority), priority);
         }
         near.set_carry(carry);
         // At the last priority, everything is scanned whatever was scanned before.
@@ -221,7 +223,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         priority: u32,
         left: u64,
     ) -> PerList<u64> {
-        let share = Carry::default().divide(self.weighed(place, open, priority), priority);
+        let share = Carry::default().divide(&self.weighed(place, open, priority), priority);
         let sum = share.iter().sum::<u64>().max(1);
         share.map(|frames| (frames * left).div_ceil(sum).min(frames))
     }

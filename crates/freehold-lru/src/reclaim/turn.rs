@@ -21,13 +21,13 @@ pub(super) struct Turn {
 
 impl Turn {
     fn of_bits(bits: u64) -> Self {
-        let place = Place { slot: (bits >> 48) as u16, node: (bits >> 32) as usize & 0xffff };
+        let place = Place { slot: (bits >> 48) as u16, node: (bits >> 32) as u16 };
         Turn { place, left: bits & u64::from(u32::MAX) }
     }
 
     fn bits(self) -> u64 {
         let left = self.left.min(u64::from(u32::MAX));
-        u64::from(self.place.slot) << 48 | (self.place.node as u64) << 32 | left
+        u64::from(self.place.slot) << 48 | u64::from(self.place.node) << 32 | left
     }
 }
 

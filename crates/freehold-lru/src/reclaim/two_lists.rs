@@ -31,7 +31,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             chunk as usize
         };
         // As in Linux: content that came back soon is a reason to doubt what is active.
-        let is_challenged = Kind::ALL.map(|kind| self.vecs.history(place, kind).take_challenge());
+        let is_challenged = |kind| self.vecs.history(place, kind).take_challenge();
+        let is_challenged = [is_challenged(Kind::Anon), is_challenged(Kind::File)];
         loop {
             let mut looked = 0;
             for kind in Kind::ALL {
