@@ -13,6 +13,7 @@ use std::vec;
 
 use crate::frames::state::{Motion, State};
 use crate::id::{NO_SLOT, Place};
+use crate::reclaim::share::Round;
 use crate::testing::{TestPlatform, run_on};
 use crate::{
     Claim, GroupId, Kind, List, Lru, LruError, LruRule, LruSettings, LruViolation, Owner,
@@ -23,7 +24,7 @@ use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::LinkTable;
 use freehold::memmap::region::Metadata;
 use freehold::platform::SharedCell;
-use freehold::units::{FrameCount, NodeId, Order, Pfn};
+use freehold::units::{FrameCount, NodeId, Order, Pfn, ZoneKind};
 
 /// An owner that says the same of each frame.
 pub(crate) struct Says(pub(crate) Verdict);
@@ -46,6 +47,9 @@ type Bench = Lru<TestPlatform, Says>;
 
 /// The lists of the root group on the first node.
 pub(crate) const ROOT_0: Place = Place { slot: 0, node: 0 };
+
+pub(crate) const ROUND: Round =
+    Round { pass: 0, priority: 0, skips_refused: false, passes_by: false };
 
 /// Two nodes of 4,096 frames.
 pub(crate) fn lru<O: Owner>(owner: O, settings: LruSettings) -> Lru<TestPlatform, O> {
@@ -138,7 +142,7 @@ fn each_verdict_is_counted_and_costs() {
     let reclaimed = |verdict| {
         let lru = new(verdict);
         fill(&lru, 0..2000, GroupId::ROOT);
-        let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 3);
+        let few = lru.take(ROOT_0, List::InactiveFile, ZoneKind::Movable, ROUND, 3);
         let done = lru.evict(ROOT_0, Kind::File, few.few);
         let [anon, file] = lru.vecs.costs(ROOT_0);
         assert_eq!(anon, 0);
@@ -162,7 +166,7 @@ fn frames_in_use_and_pinned_ones_stay() {
     fill(&lru, 0..4, GroupId::ROOT);
     let held = lru.hold(Pfn::new(1)).expect("it is there");
     lru.pin(Pfn::new(2)).expect("it is there");
-    let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 4);
+    let few = lru.take(ROOT_0, List::InactiveFile, ZoneKind::Movable, ROUND, 4);
     // The batch gives its reference back, and only the pin is left.
     lru.drain_all();
     let done = lru.evict(ROOT_0, Kind::File, few.few);
@@ -206,7 +210,7 @@ fn a_frame_that_is_used_after_all_stays() {
     let lru: &_ = Box::leak(Box::new(lru(Reader(Cell::new(None)), LruSettings::default())));
     lru.owner().0.set(Some(lru));
     fill(lru, 0..4, GroupId::ROOT);
-    let few = lru.take(ROOT_0, List::InactiveFile, freehold::units::ZoneKind::Movable, 4);
+    let few = lru.take(ROOT_0, List::InactiveFile, ZoneKind::Movable, ROUND, 4);
     let done = lru.evict(ROOT_0, Kind::File, few.few);
     assert_eq!((done.scanned, done.reclaimed, done.kept), (4, 0, 4));
     lru.validate().expect("the books are in order");

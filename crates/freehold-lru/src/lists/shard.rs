@@ -6,6 +6,7 @@ use super::carry::Carry;
 use crate::frames::table::FrameTable;
 use crate::id::Place;
 use crate::kind::{List, PerList};
+use crate::settings::BATCH_MAX;
 use freehold::memmap::list::ListHead;
 use freehold::platform::{LockClass, Platform, RawLock, SharedCell, Word};
 use freehold::units::ZoneKind;
@@ -37,7 +38,7 @@ pub(crate) struct Shard<P: Platform> {
     /// as a hint.
     pub(super) refused: [P::U32; List::COUNT],
     /// How many frames of each list they have scanned beyond their parts, since blocks are scanned
-    /// as a whole.
+    /// as a whole; negative if they missed some, since the lock was held.
     debts: [P::U32; List::EVICTABLE.len()],
     /// How often reclaim went through each list: see [`turns`](super::turns).
     pub(super) turns: [P::U32; List::EVICTABLE.len()],
@@ -176,6 +177,15 @@ impl<P: Platform> Shard<P> {
         self.carry.store(carry.0, Relaxed);
     }
 
+    /// Notes that fewer frames of a list were scanned than its part; a batch in all is remembered.
+    pub(crate) fn note_missed(&self, list: List, frames: u32) {
+        if let Some(debt) = self.debts.get(list as usize) {
+            // Relaxed: as in `less_debt`.
+            let due = (debt.load(Relaxed) as i32).saturating_sub_unsigned(frames);
+            debt.store(due.max(-(BATCH_MAX as i32)) as u32, Relaxed);
+        }
+    }
+
     /// Notes that more frames of a list were scanned than its part.
     pub(crate) fn add_debt(&self, list: List, frames: u32) {
         if let Some(debt) = self.debts.get(list as usize) {
@@ -184,7 +194,8 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The part of a list to scan, less what was scanned beyond earlier parts.
+    /// The part of a list to scan, less what was scanned beyond earlier parts, and with what these
+    /// missed.
     pub(crate) fn less_debt(&self, list: List, part: u64) -> u64 {
         let debt = &self.debts[list as usize];
         // Relaxed: as in `add_debt`. Two calls at once may lose some of it.
@@ -192,9 +203,10 @@ impl<P: Platform> Shard<P> {
         if due == 0 {
             return part;
         }
-        let paid = part.min(due.into());
-        debt.store(due - paid as u32, Relaxed);
-        part - paid
+        let due = i64::from(due as i32);
+        let left = (due - part as i64).max(0);
+        debt.store(left as u32, Relaxed);
+        (part as i64 - due).max(0) as u64
     }
 
     /// Notes that content came back, and whether it should have stayed.

@@ -4,11 +4,13 @@
 use core::cell::Cell;
 
 use super::hunt::Reclaimed;
+use super::share::Round;
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
 use crate::id::Place;
 use crate::kind::{Kind, List};
+use crate::lists::lock::ShardGuard;
 use crate::lists::turns::Portion;
 use crate::lru::Lru;
 use crate::owner::claim::{Claim, Stage, Subject};
@@ -32,6 +34,8 @@ pub(crate) struct Taken {
     pub(crate) few: Few,
     /// How many frames stay, since they were used.
     pub(crate) spared: u32,
+    /// Whether the lock was held, and nothing was taken.
+    pub(crate) is_missed: bool,
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
@@ -40,13 +44,28 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// end, and so do those of zones that do not help, which are not counted (as in Linux), up to a
     /// bound for one hold of the lock. Frames of an active list that were used get another turn in
     /// their shard: between those of others, they would come up too early or too late.
-    pub(crate) fn take(&self, place: Place, list: List, zone: ZoneKind, count: usize) -> Taken {
+    ///
+    /// If the round [passes by](Round::passes_by) places whose lock is held, nothing is taken then,
+    /// and a later part of the list is that much larger.
+    pub(crate) fn take(
+        &self,
+        place: Place,
+        list: List,
+        zone: ZoneKind,
+        round: Round,
+        count: usize,
+    ) -> Taken {
         let (mut taken, mut counted, near) = (Taken::default(), 0, self.near());
         // As often as there are shards, of which each may have a few.
         for _ in self.vecs.shards(place) {
             let wanted = count - counted;
             let Some(portion) = self.vecs.portion(place, list, near, wanted) else { break };
-            counted += self.take_of(portion, list, zone, near, &mut taken);
+            let Some(lock) = self.lock_of(&portion, near, round) else {
+                self.vecs.shard(place.shard(near)).note_missed(list, wanted as u32);
+                taken.is_missed = true;
+                break;
+            };
+            counted += self.take_of(&lock, portion, list, zone, &mut taken);
             if counted >= count {
                 break;
             }
@@ -57,25 +76,34 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         taken
     }
 
+    /// The lock for a portion, or for one of the CPU's own shard; none if a round passes by.
+    fn lock_of(&self, portion: &Portion, near: usize, round: Round) -> Option<ShardGuard<'_, P>> {
+        let try_lock = |id| self.vecs.try_lock_at(&self.platform, id);
+        let own = match portion.is_distant {
+            // Nobody waits for the lock of others as long as he has frames of his own.
+            true => match try_lock(portion.id) {
+                Some(lock) => return Some(lock),
+                None => portion.id.place.shard(near),
+            },
+            false => portion.id,
+        };
+        match round.passes_by {
+            true => try_lock(own),
+            false => Some(self.vecs.lock_at(&self.platform, own)),
+        }
+    }
+
     /// Isolates frames of a list of one shard; returns how many, with those that were not.
     fn take_of(
         &self,
+        lock: &ShardGuard<'_, P>,
         portion: Portion,
         list: List,
         zone: ZoneKind,
-        near: usize,
         taken: &mut Taken,
     ) -> usize {
-        let (id, count) = (portion.id, portion.frames);
-        let lock = match portion.is_distant {
-            // Nobody waits for the lock of others as long as he has frames of his own.
-            true => match self.vecs.try_lock_at(&self.platform, id) {
-                Some(lock) => lock,
-                None => self.vecs.lock_at(&self.platform, id.place.shard(near)),
-            },
-            false => self.vecs.lock_at(&self.platform, id),
-        };
-        if !lock.is_of(id.place) {
+        let count = portion.frames;
+        if !lock.is_of(portion.id.place) {
             return 0;
         }
         self.vecs.note_turns(lock.id(), list, count);

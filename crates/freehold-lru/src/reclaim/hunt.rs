@@ -63,6 +63,8 @@ pub(crate) struct Progress {
     pub(crate) unmarked: u64,
     /// Whether frames were spared because of a `low`.
     pub(crate) spared: bool,
+    /// Whether a place was passed by.
+    pub(crate) is_missed: bool,
 }
 
 impl Progress {

@@ -8,7 +8,7 @@ mod protection;
 mod reach;
 mod refault;
 mod resistant;
-mod share;
+pub(crate) mod share;
 mod turn;
 mod two_lists;
 mod weights;

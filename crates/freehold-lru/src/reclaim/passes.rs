@@ -1,12 +1,15 @@
 //! The passes of a reclaim: rounds over the groups, in which more and more is scanned until there
 //! is enough.
 
+use core::mem;
+
 use super::hunt::{Hunt, Progress, Reclaimed};
 use super::share::Round;
 use crate::error::LruError;
 use crate::id::GroupId;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
+use crate::settings::LruLock;
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, NodeId, ZoneKind};
 
@@ -93,11 +96,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         let (first, last_for_refused) = self.priorities(hunt);
         for pass in 0..PASSES {
             let (before, mut priority) = (progress.gains(), first);
+            let mut passes_by = pass == 0 && priority > 0 && self.vecs.lock == LruLock::Shards;
             loop {
                 let had = progress.done.reclaimed;
                 let skips_refused = pass > 0 || priority < last_for_refused;
-                if self.round(hunt, Round { pass, priority, skips_refused }, progress) {
+                if self.round(hunt, Round { pass, priority, skips_refused, passes_by }, progress) {
                     return;
+                }
+                if mem::take(&mut passes_by) && mem::take(&mut progress.is_missed) {
+                    continue;
                 }
                 // Another round like this one, if that may well do.
                 let (got, missing) =

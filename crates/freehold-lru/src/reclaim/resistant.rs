@@ -2,6 +2,7 @@
 
 use super::evict::Taken;
 use super::hunt::{Hunt, Progress};
+use super::share::Round;
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;
@@ -64,11 +65,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 
     /// Scans so many frames of each kind, until there are enough; returns how many it has not
     /// scanned then.
-    pub(crate) fn shrink_resistant(
+    pub(super) fn shrink_resistant(
         &self,
         place: Place,
         targets: PerList<u64>,
         hunt: &Hunt,
+        round: Round,
         progress: &mut Progress,
     ) -> u64 {
         let target = |kind, active| targets[List::of(kind, active) as usize];
@@ -96,7 +98,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 };
                 let few = if active || over == 0 { few } else { few.min(over) };
                 due[kind as usize] -= few;
-                let taken = self.take(place, List::of(kind, active), hunt.zone, few as usize);
+                let taken =
+                    self.take(place, List::of(kind, active), hunt.zone, round, few as usize);
                 let going = self.sift(taken, active, history, sizes, progress);
                 progress.done.add(&self.evict(place, kind, going));
             }
@@ -114,6 +117,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         progress: &mut Progress,
     ) -> Few {
         progress.unmarked += u64::from(taken.spared);
+        progress.is_missed |= taken.is_missed;
         if active {
             let cold = taken.few.iter().map(|frame| self.frames.state(frame).frames()).sum();
             history.note_scan(taken.spared, cold, sizes.capacity() / 2);
@@ -167,7 +171,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 mod tests {
     use super::*;
     use crate::testing::TestPlatform;
-    use crate::tests::{ROOT_0, Says, fill, lru};
+    use crate::tests::{ROOT_0, ROUND, Says, fill, lru};
     use crate::{GroupId, LruPolicy, LruSettings, Scope, Verdict};
     use freehold::units::{FrameCount, Pfn};
 
@@ -230,7 +234,7 @@ mod tests {
         let lru = with(105, 895);
         let mut progress = Progress::default();
         let hunt = lru.hunt_within(0, 50);
-        let left = lru.shrink_resistant(ROOT_0, [0, 0, 500, 500, 0], &hunt, &mut progress);
+        let left = lru.shrink_resistant(ROOT_0, [0, 0, 500, 500, 0], &hunt, ROUND, &mut progress);
         assert_eq!((progress.done.reclaimed, left), (50, 950));
         // The target is a tenth of what there is: 100 at first, and fewer as frames go.
         assert_eq!(sizes(&lru), (96, 854));
@@ -252,7 +256,7 @@ mod tests {
         let hunt = lru.hunt_within(0, 1);
         let (mut progress, history) = (Progress::default(), lru.vecs.history(ROOT_0, FILE));
         let mut sift = |count| {
-            let taken = lru.take(ROOT_0, List::ActiveFile, hunt.zone, count);
+            let taken = lru.take(ROOT_0, List::ActiveFile, hunt.zone, ROUND, count);
             lru.sift(taken, true, history, lru.sizes_of(ROOT_0, FILE), &mut progress)
         };
         assert_eq!((sift(20).iter().count(), history.is_cold()), (0, false));

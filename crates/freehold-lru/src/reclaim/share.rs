@@ -18,7 +18,9 @@
 //!    whole.
 //! 5. **Turns.** Places take turns, and each scans its share. The hunt stops as soon as it has
 //!    enough. The next one within the same group begins there, with what is left of the share.
-//! 6. **More rounds.** A round that was not enough is followed by another one: like it, if it got a
+//! 6. **More rounds.** The first round passes by places whose lock another call holds: a later share
+//!    has what they did not bear, a batch at most. If it was not enough, another one comes that
+//!    waits for locks. A round that was not enough is followed by another one: like it, if it got a
 //!    quarter of what was missing, or else at the next lower priority, down to 0, at which all that
 //!    is open is scanned. What comes then is in `passes`.
 //!
@@ -61,11 +63,13 @@ const REFUSED_FRAMES: u64 = 256;
 
 /// A round of a hunt.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Round {
-    pub(super) pass: usize,
-    pub(super) priority: u32,
+pub(crate) struct Round {
+    pub(crate) pass: usize,
+    pub(crate) priority: u32,
     /// Whether it scans no more of a list than what its owner has not just refused.
-    pub(super) skips_refused: bool,
+    pub(crate) skips_refused: bool,
+    /// Whether it passes by places whose lock another call holds.
+    pub(crate) passes_by: bool,
 }
 
 impl<P: Platform, O: Owner> Lru<P, O> {
@@ -120,7 +124,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         if share.iter().sum::<u64>() == 0 {
             return false;
         }
-        let left = self.scan(place, share, hunt, round.pass, progress);
+        let left = self.scan(place, share, hunt, round, progress);
         if progress.done.reclaimed < hunt.wanted {
             return false;
         }
@@ -136,13 +140,13 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         place: Place,
         share: PerList<u64>,
         hunt: &Hunt,
-        pass: usize,
+        round: Round,
         progress: &mut Progress,
     ) -> u64 {
         let _scan = self.vecs.shard(place.shard(self.near())).begin_scan();
         match self.policy {
-            LruPolicy::TwoLists => self.shrink_two_lists(place, share, hunt, pass, progress),
-            LruPolicy::ScanResistant => self.shrink_resistant(place, share, hunt, progress),
+            LruPolicy::TwoLists => self.shrink_two_lists(place, share, hunt, round, progress),
+            LruPolicy::ScanResistant => self.shrink_resistant(place, share, hunt, round, progress),
         }
     }
 
@@ -209,7 +213,8 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         // At the last priority, everything is scanned whatever was scanned before.
         if priority > 0 {
             for list in List::EVICTABLE {
-                share[list as usize] = near.less_debt(list, share[list as usize]);
+                let part = near.less_debt(list, share[list as usize]);
+                share[list as usize] = part.min(open[list as usize].into());
             }
         }
         share
@@ -237,6 +242,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::TestPlatform;
     use crate::tests::{ROOT_0, Says, fill, lru};
     use crate::{GroupId, LruSettings, Verdict};
     use freehold::units::{FrameCount, ZoneKind};
@@ -263,6 +269,29 @@ mod tests {
         let [of_a, of_b] = given_after(68);
         assert_eq!(of_a + of_b, 70 * 32);
         assert!(of_b.abs_diff(70 * 32 / 7) < 8, "{of_b}: within a share");
+    }
+
+    /// Of a place whose lock another call holds, the share is borne later.
+    #[test]
+    fn a_locked_place_is_passed_by_and_bears_later() {
+        let lru = lru(Says(Verdict::Drop), LruSettings::default());
+        let [a, b] = [0..3000, 3000..4000].map(|frames| {
+            let group = lru.create_group(GroupId::ROOT, None).expect("there is room");
+            fill(&lru, frames, group);
+            group
+        });
+        let hunt = Hunt { nodes: 0..1, ..lru.hunt_within(0, 33) };
+        assert_eq!(lru.priorities(&hunt).0, 6, "shares are 46 and 15 frames, and some 64ths");
+        let given_after_hunt = || {
+            lru.hunt(&hunt).expect("it is the only one");
+            let [left_a, left_b] = [a, b].map(|of| lru.group_stats(of).unwrap().charged.get());
+            [3000 - left_a, 1000 - left_b]
+        };
+        let locked = lru.vecs.lock_at(&TestPlatform, Place { slot: b.slot(), node: 0 }.shard(0));
+        assert_eq!(given_after_hunt(), [33, 0]);
+        drop(locked);
+        assert_eq!(given_after_hunt(), [46, 20], "what A has left, and then of 16 + 15");
+        assert_eq!(given_after_hunt(), [68, 31]);
     }
 
     /// A hunt that has what it wanted leaves the rest of the part for the next one.

@@ -3,6 +3,7 @@
 
 use super::evict::Taken;
 use super::hunt::{Hunt, Progress};
+use super::share::Round;
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;
@@ -17,12 +18,12 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// Scans so many frames of each list of an lruvec, until there are enough; returns how many it
     /// has not scanned then. From the second pass on, active frames are scanned even if enough are
     /// inactive (Linux's `force_deactivate`).
-    pub(crate) fn shrink_two_lists(
+    pub(super) fn shrink_two_lists(
         &self,
         place: Place,
         mut targets: PerList<u64>,
         hunt: &Hunt,
-        pass: usize,
+        round: Round,
         progress: &mut Progress,
     ) -> u64 {
         let mut chunk = |list: List, most: u64| {
@@ -42,14 +43,15 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                     let sizes = self.vecs.sizes(place, hunt.zone);
                     inactive_is_low(&sizes, kind, self.frame_size)
                 };
-                if due > 0 && (pass > 0 || is_challenged[kind as usize] || is_low()) {
-                    let taken = self.take(place, active, hunt.zone, due);
+                if due > 0 && (round.pass > 0 || is_challenged[kind as usize] || is_low()) {
+                    let taken = self.take(place, active, hunt.zone, round, due);
                     self.age(place, kind, &taken, progress);
                 }
                 let missing = hunt.wanted.saturating_sub(progress.done.reclaimed);
                 let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
                 if due_inactive > 0 {
-                    let taken = self.take(place, inactive, hunt.zone, due_inactive);
+                    let taken = self.take(place, inactive, hunt.zone, round, due_inactive);
+                    progress.is_missed |= taken.is_missed;
                     progress.done.add(&self.evict(place, kind, taken.few));
                 }
                 looked += due + due_inactive;
@@ -72,6 +74,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         });
         self.put_back_all(aged, &mut gone);
         progress.unmarked += u64::from(taken.spared);
+        progress.is_missed |= taken.is_missed;
         self.vecs.note_cost(place, kind, taken.spared.into());
         self.release_few(&gone);
     }
