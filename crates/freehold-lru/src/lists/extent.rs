@@ -327,7 +327,7 @@ impl<P: Platform> Extent<P> {
         let most = (after / 64).clamp(7, 127);
         let keeps = before != 0 && after != 0 && due.unsigned_abs() <= most;
         if !keeps {
-            // Release: pairs with the acquire in `size_within`.
+            // Release: pairs with the acquire in `sum_within`.
             self.totals[list][zone].fetch_add(due as u32, Release);
         }
         let keep = if keeps { due as u8 } else { 0 };

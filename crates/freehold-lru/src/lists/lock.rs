@@ -315,7 +315,7 @@ impl<P: Platform> ShardGuard<'_, P> {
         // Relaxed: only holders of the lock write.
         let before = size.load(Relaxed);
         let after = before.wrapping_add(by);
-        // Release: pairs with the acquire in `size_within`.
+        // Release: pairs with the acquire in `sum_within`.
         size.store(after, Release);
         if let Some(extent) = self.extent() {
             extent.note_size(self.shard, list, zone, (before, after));
