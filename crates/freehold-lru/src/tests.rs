@@ -13,7 +13,7 @@ use std::vec;
 
 use crate::frames::state::{Motion, State};
 use crate::id::{NO_SLOT, Place};
-use crate::reclaim::share::Round;
+use crate::reclaim::hunt::Round;
 use crate::testing::{TestPlatform, run_on};
 use crate::{
     Claim, GroupId, Kind, List, Lru, LruError, LruRule, LruSettings, LruViolation, Owner,

@@ -3,8 +3,7 @@
 
 use core::cell::Cell;
 
-use super::hunt::Reclaimed;
-use super::share::Round;
+use super::hunt::{Reclaimed, Round};
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};

@@ -55,6 +55,17 @@ pub(crate) struct Hunt {
     pub(crate) heeds_low: bool,
 }
 
+/// A round of a hunt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    pub(crate) pass: usize,
+    pub(crate) priority: u32,
+    /// Whether it scans no more of a list than what its owner has not just refused.
+    pub(crate) skips_refused: bool,
+    /// Whether it passes by places whose lock another call holds.
+    pub(crate) passes_by: bool,
+}
+
 /// The progress of a reclaim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Progress {

@@ -8,7 +8,7 @@ mod protection;
 mod reach;
 mod refault;
 mod resistant;
-pub(crate) mod share;
+mod share;
 mod turn;
 mod two_lists;
 mod weights;

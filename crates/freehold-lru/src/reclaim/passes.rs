@@ -3,8 +3,7 @@
 
 use core::mem;
 
-use super::hunt::{Hunt, Progress, Reclaimed};
-use super::share::Round;
+use super::hunt::{Hunt, Progress, Reclaimed, Round};
 use crate::error::LruError;
 use crate::id::GroupId;
 use crate::lru::Lru;

@@ -1,8 +1,7 @@
 //! The scan-resistant policy: a short inactive list, and shadows that tell where it is too short.
 
 use super::evict::Taken;
-use super::hunt::{Hunt, Progress};
-use super::share::Round;
+use super::hunt::{Hunt, Progress, Round};
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;

@@ -18,9 +18,9 @@
 //!    whole.
 //! 5. **Turns.** Places take turns, and each scans its share. The hunt stops as soon as it has
 //!    enough. The next one within the same group begins there, with what is left of the share.
-//! 6. **More rounds.** The first round passes by places whose lock another call holds: a later share
-//!    has what they did not bear, a batch at most. If it was not enough, another one comes that
-//!    waits for locks. A round that was not enough is followed by another one: like it, if it got a
+//! 6. **More rounds.** The first round passes by places whose lock another call holds: a later
+//!    share has what they did not bear, a batch at most. If that was not enough, another one waits
+//!    for locks. A round that was not enough is followed by another one: like it, if it got a
 //!    quarter of what was missing, or else at the next lower priority, down to 0, at which all that
 //!    is open is scanned. What comes then is in `passes`.
 //!
@@ -39,7 +39,7 @@
 //!
 //! So of seven frames, A gives six, and B one.
 
-use super::hunt::{Hunt, Progress};
+use super::hunt::{Hunt, Progress, Round};
 use super::reach::evictable;
 use super::turn::Turn;
 use super::weights::Level;
@@ -60,17 +60,6 @@ const FRAMES_A_PLACE: u64 = 2;
 /// within reach, or so many frames: it notices if the owner has changed its mind.
 const REFUSED_PRIORITY: u32 = 10;
 const REFUSED_FRAMES: u64 = 256;
-
-/// A round of a hunt.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Round {
-    pub(crate) pass: usize,
-    pub(crate) priority: u32,
-    /// Whether it scans no more of a list than what its owner has not just refused.
-    pub(crate) skips_refused: bool,
-    /// Whether it passes by places whose lock another call holds.
-    pub(crate) passes_by: bool,
-}
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Steps 1 and 2: the priority of the first round; and the last one at which refused frames are

@@ -2,8 +2,7 @@
 //! used for long becomes inactive while the inactive list is the shorter one.
 
 use super::evict::Taken;
-use super::hunt::{Hunt, Progress};
-use super::share::Round;
+use super::hunt::{Hunt, Progress, Round};
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;
