@@ -31,7 +31,7 @@ impl<P: Platform> Zones<P> {
     ) -> Option<PageblockIndex> {
         let pool = self.zone(zone).pool();
         let found = around(self.start(pool, cpu, migratetype), |from| self.forest.next(pool, from));
-        let bit = { found }.find(|&bit| self.forest.remove(pool, bit))?;
+        let bit = { found }.find_map(|bit| self.forest.remove_or_other(pool, bit, cpu))?;
         Some(self.pageblock_at(zone, bit))
     }
 
