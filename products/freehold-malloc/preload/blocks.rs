@@ -1,5 +1,5 @@
-//! What the program has in large blocks. The heap does not see that: a malloc keeps what is freed, and
-//! gives it up in later calls, which do not come once the program is idle.
+//! What the program has in large blocks. The heap does not see that: a malloc keeps what is freed,
+//! and gives it up in later calls, which do not come once the program is idle.
 #![expect(unsafe_code, reason = "calls C")]
 
 use core::ffi::c_void;
@@ -17,7 +17,7 @@ static HEAP: OnceLock<HeapView<'static>> = OnceLock::new();
 const BYTES_MAX_UNNOTED: usize = 4 << 10;
 
 /// They count at multiples of this, where most large blocks begin, and of small ones the first of
-/// those up to the next: it stands for all of these. Where a block lies is the same when it is freed.
+/// those up to the next: it stands for all of these. A block lies there still when it is freed.
 const PLACES: usize = 16 << 10;
 
 /// From now on, blocks are noted there.

@@ -12,7 +12,7 @@ pub(super) const GOLDEN_COUNTS: Step = Step::new(
 pub(super) const PROOFS: &[Proof] = &[
     Proof {
         name: "models",
-        what: "loom and shuttle on the protocols: core, host, C library, block cache, pool, mallocs",
+        what: "loom and shuttle on the protocols: core, host, C library, products",
         steps: &[
             Step::new("core", r#"cargo test -p freehold -p freehold-lru --test models"#),
             Step::new("host", r#"cargo test -p freehold-host --test models"#),

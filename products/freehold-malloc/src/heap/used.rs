@@ -8,8 +8,8 @@ use freehold::platform::Word;
 /// What one CPU may have counted alone, so that blocks that come and go there stay there.
 const SHARE_MAX: u64 = 2 << 20;
 
-/// A sum, and what CPUs have not added to it yet: less than [`SHARE_MAX`] each. All relaxed: nothing
-/// depends on it.
+/// A sum, and what CPUs have not added to it yet: less than [`SHARE_MAX`] each. All relaxed:
+/// nothing depends on it.
 #[derive(Debug)]
 pub(super) struct Used<W> {
     bytes: W,
@@ -36,7 +36,7 @@ impl<W: Word<u64>> Used<W> {
         if before.wrapping_add_signed(bytes).cast_signed().unsigned_abs() < SHARE_MAX {
             return None;
         }
-        // All that is there goes, once: of two threads that meet, the second finds less, or nothing.
+        // All that is there goes, once: of two threads that meet, the second finds less.
         let counted = share.swap(0, Relaxed);
         let sum = self.bytes.fetch_add(counted, Relaxed).wrapping_add(counted);
         // Below 0, where one CPU has freed what another has not added yet.

@@ -113,8 +113,8 @@ fn what_no_search_failed_for_is_not_refused() {
     });
 }
 
-/// Two threads count on one CPU, which one of them has left meanwhile; each fills its share. Nothing
-/// is lost, and nothing counts twice.
+/// Two threads count on one CPU, which one of them has left meanwhile; each fills its share.
+/// Nothing is lost, and nothing counts twice.
 fn two_on_a_cpu<W: Word<u64> + Send + Sync + 'static>() {
     explore(3, || {
         let used = Arc::new(Used::<W>::new(1));
