@@ -48,3 +48,9 @@ pub(crate) fn give_back() {
     // Refused, the heap has what was returned before.
     let _refused = Jemalloc::TIKV.decay();
 }
+
+/// Has the malloc return to the heap all that it does not use.
+pub(crate) fn give_back_all() {
+    // Refused, it stays for its decay.
+    let _refused = Jemalloc::TIKV.purge();
+}

@@ -2,12 +2,15 @@
 //!
 //! The README says how to build, use and configure it. From the outside in: `symbols` (the
 //! functions of the C library that it replaces), `malloc` (the malloc that serves them), `setup`
-//! (what runs before `main`), `options` (the environment variable), `stats`. Without a malloc, it
+//! (what runs before `main`), `options` (the environment variable), `blocks` (how much the program
+//! has in large ones), `stats`. Without a malloc, it
 //! is empty; in tests there is nothing but the options, so that they keep the malloc of theirs.
 
 #![cfg(any(test, feature = "jemalloc", feature = "mimalloc"))]
 #![deny(unsafe_code)]
 
+#[cfg(not(test))]
+mod blocks;
 mod options;
 
 #[cfg(all(not(test), feature = "jemalloc"))]

@@ -41,3 +41,8 @@ pub(crate) fn use_heap(
 pub(crate) fn give_back() {
     Mimalloc::collect_sys();
 }
+
+/// Has the malloc return to the heap all that this thread does not use.
+pub(crate) fn give_back_all() {
+    Mimalloc::collect_all_sys();
+}

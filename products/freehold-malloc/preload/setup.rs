@@ -6,6 +6,7 @@ use std::error::Error;
 use freehold_host::{Arena, FrameCount};
 use freehold_malloc::HeapSettings;
 
+use crate::blocks;
 use crate::malloc;
 use crate::options::{self, Options};
 use crate::stats;
@@ -35,15 +36,17 @@ extern "C" fn setup() {
 
 fn start(options: Options) -> Result<(), Box<dyn Error>> {
     let capacity_bytes = options.bytes.unwrap_or_else(machine_bytes);
+    let asks_for_huge_pages = options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES);
     let builder = Arena::builder()
         .bytes(malloc::start_bytes(capacity_bytes))
         .capacity_bytes(capacity_bytes)
         .backing(options.backing.clone())
-        .huge_pages(options.asks_for_huge_pages.unwrap_or(malloc::ASKS_FOR_HUGE_PAGES))
+        .huge_pages(asks_for_huge_pages)
         .min_free(FrameCount::ZERO); // Nothing reclaims memory here.
     let settings = HeapSettings {
         // Children have no thread, so calls purge there, as they do without one.
         purge_every: options.purge.map(|interval| (interval, options.ages)),
+        parts_at_falls: !asks_for_huge_pages && options.ages.part.is_some(),
         single_calls: options.single_calls.unwrap_or_else(is_filtered),
         ..HeapSettings::default()
     };
@@ -60,6 +63,7 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         let thread = std::thread::Builder::new().name("freehold-purge".into());
         thread.stack_size(128 << 10).spawn(purge)?;
     }
+    blocks::note_to(heap);
     stats::start(heap, options)
 }
 

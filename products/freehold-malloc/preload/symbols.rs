@@ -5,17 +5,19 @@
 #![expect(unsafe_code, reason = "exports functions of C, and calls C")]
 
 use core::ffi::{c_int, c_void};
+use core::mem;
 use core::ptr::{null_mut, read_volatile};
 
-use crate::malloc;
+use crate::{blocks, malloc};
 
 /// To be called before the malloc: Freehold's handlers of forks are installed before its own, which
 /// it installs when it is first called. Other threads wait for that; the C library may allocate on
 /// the thread that is at it.
 #[inline]
 fn prepare() {
-    // Refused: building the arena reports it.
-    let _refused = freehold_host::install_fork_handlers();
+    // Refused: building the arena reports it. The error is a number, and code that would drop it
+    // takes as long as all else here.
+    mem::forget(freehold_host::install_fork_handlers());
 }
 
 /// The functions that are in force, which may be the program's: the dynamic linker fills these in.
@@ -42,10 +44,12 @@ fn set_errno(error: c_int) {
 
 /// Leaves `errno` as it was, whatever system calls are made.
 fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
-    // SAFETY: this thread's.
-    let error = unsafe { *errno() };
+    let errno = errno();
+    // SAFETY: this thread's, here and below.
+    let error = unsafe { *errno };
     let done = call();
-    set_errno(error);
+    // SAFETY: as above.
+    unsafe { *errno = error };
     done
 }
 
@@ -57,8 +61,47 @@ fn refuse(error: c_int) -> *mut c_void {
 
 /// What a malloc has answered that may leave `errno` alone where it fails, or as a system call has
 /// left it: the C library's own calls set it (POSIX).
-fn found(memory: *mut c_void) -> *mut c_void {
-    if memory.is_null() { refuse(libc::ENOMEM) } else { memory }
+///
+/// # Safety
+///
+/// It is a new block of which so many bytes were asked for, or null.
+#[inline]
+unsafe fn found(memory: *mut c_void, bytes: usize) -> *mut c_void {
+    if memory.is_null() {
+        return refuse(libc::ENOMEM);
+    }
+    if blocks::may_count(bytes) {
+        // SAFETY: as the caller promises.
+        unsafe { note_new(memory) };
+    }
+    memory
+}
+
+/// Notes a new block. Apart, so that small blocks need no stack for it.
+///
+/// # Safety
+///
+/// It is one of the malloc's.
+#[inline(never)]
+unsafe fn note_new(memory: *mut c_void) {
+    // SAFETY: as the caller promises.
+    blocks::note(unsafe { blocks::bytes_of(memory) });
+}
+
+/// Frees a block that may count, and leaves `errno` as it was. Apart, as [`note_new`].
+///
+/// # Safety
+///
+/// It is one of the malloc's that nothing uses any more, or null.
+#[inline(never)]
+unsafe fn free_noted(memory: *mut c_void) {
+    keeping_errno(|| {
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { blocks::bytes_of(memory) };
+        // SAFETY: as the caller promises.
+        unsafe { malloc::free(memory) };
+        blocks::note(-bytes);
+    });
 }
 
 /// The size of the machine's pages.
@@ -72,14 +115,18 @@ fn page_bytes() -> usize {
 extern "C" fn malloc(bytes: usize) -> *mut c_void {
     prepare();
     // SAFETY: any size is allowed.
-    found(unsafe { malloc::malloc(bytes) })
+    let memory = unsafe { malloc::malloc(bytes) };
+    // SAFETY: it is new.
+    unsafe { found(memory, bytes) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     prepare();
     // SAFETY: any sizes are allowed.
-    found(unsafe { malloc::calloc(count, bytes) })
+    let memory = unsafe { malloc::calloc(count, bytes) };
+    // SAFETY: it is new; an overflow is refused.
+    unsafe { found(memory, count.wrapping_mul(bytes)) }
 }
 
 #[unsafe(no_mangle)]
@@ -88,11 +135,20 @@ unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     if bytes == 0 && !memory.is_null() {
         // As the C library's, and as programs expect that give up the answer.
         // SAFETY: as the caller promises.
-        keeping_errno(|| unsafe { malloc::free(memory) });
+        unsafe { free_noted(memory) };
         return null_mut();
     }
-    // SAFETY: as the caller promises.
-    found(unsafe { malloc::realloc(memory, bytes) })
+    // SAFETY: as the caller promises, here and below.
+    let bytes_before = unsafe { blocks::bytes_of(memory) };
+    // SAFETY: as above.
+    let changed = unsafe { malloc::realloc(memory, bytes) };
+    if changed.is_null() {
+        return refuse(libc::ENOMEM);
+    }
+    // At once: use has not fallen by the whole block.
+    // SAFETY: as above, a block of the malloc's.
+    blocks::note(unsafe { blocks::bytes_of(changed) } - bytes_before);
+    changed
 }
 
 #[unsafe(no_mangle)]
@@ -107,6 +163,10 @@ unsafe extern "C" fn reallocarray(memory: *mut c_void, count: usize, bytes: usiz
 /// Leaves `errno` alone, as the C library's does (2.33 and later).
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(memory: *mut c_void) {
+    if blocks::may_count_at(memory) {
+        // SAFETY: as the caller promises.
+        return unsafe { free_noted(memory) };
+    }
     // SAFETY: as the caller promises.
     keeping_errno(|| unsafe { malloc::free(memory) });
 }
@@ -129,8 +189,17 @@ unsafe extern "C" fn free_aligned_sized(memory: *mut c_void, _align: usize, _byt
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(memory: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
     prepare();
-    // SAFETY: as the caller promises.
-    keeping_errno(|| unsafe { malloc::posix_memalign(memory, align, bytes) })
+    keeping_errno(|| {
+        // SAFETY: as the caller promises.
+        let error = unsafe { malloc::posix_memalign(memory, align, bytes) };
+        if error == 0 {
+            // SAFETY: as above, and a block has been written there.
+            let memory = unsafe { *memory };
+            // SAFETY: it is new.
+            unsafe { note_new(memory) };
+        }
+        error
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -140,7 +209,10 @@ extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
         return refuse(libc::EINVAL);
     }
     // SAFETY: a power of two, and any size.
-    found(unsafe { malloc::aligned_alloc(align, bytes) })
+    let memory = unsafe { malloc::aligned_alloc(align, bytes) };
+    // The alignment may make it larger than what is asked for.
+    // SAFETY: it is new.
+    unsafe { found(memory, usize::MAX) }
 }
 
 #[unsafe(no_mangle)]

@@ -49,6 +49,14 @@ impl<D: Design<Host>> HeapView<'_, D> {
         self.0.purge(ages)
     }
 
+    /// For what serves a program's calls of `malloc`: notes that the program has so many bytes more
+    /// in blocks of a frame or more, or less if negative. Returns whether that has fallen by much,
+    /// as [`HeapSettings::purge_every`] says, to one of the threads that notice it: then the malloc
+    /// should return what it does not use, for the program may be done, and call it no more.
+    pub fn note_blocks(self, bytes: i64) -> bool {
+        self.0.note_blocks(bytes)
+    }
+
     /// What the purges that calls make have done so far. See [`PageHeap::purged`].
     pub fn purged(self) -> Purged {
         self.0.purged()

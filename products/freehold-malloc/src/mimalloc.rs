@@ -73,6 +73,14 @@ impl Mimalloc {
         // SAFETY: any thread may call it at any time.
         unsafe { libmimalloc_sys::mi_collect(false) };
     }
+
+    /// Has the mimalloc of libmimalloc-sys return all that this thread does not use, and what
+    /// other threads have left.
+    #[cfg(feature = "mimalloc")]
+    pub fn collect_all_sys() {
+        // SAFETY: any thread may call it at any time.
+        unsafe { libmimalloc_sys::mi_collect(true) };
+    }
 }
 
 /// `mi_option_page_commit_on_demand` of the mimalloc.h of libmimalloc-sys.

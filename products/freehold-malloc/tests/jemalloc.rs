@@ -63,7 +63,7 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
 
     // An arena of the program's own: destroyed, it leaves nothing behind.
     call("thread.tcache.flush");
-    purge_arenas();
+    Jemalloc::TIKV.purge().unwrap();
     let used_before = used(hooks);
     let mut own: c_uint = 0;
     let table: *mut ExtentHooks = hooks.table().as_ptr();
@@ -99,7 +99,7 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
 
     // What is large returns at once. Other blocks that are freed stay with jemalloc while nothing
     // calls it, longer than its decay.
-    purge_arenas();
+    Jemalloc::TIKV.purge().unwrap();
     let used_before = used(hooks);
     // SAFETY: sizes; freed below.
     let burst = |size| [size; 40].map(|size| unsafe { sys::mallocx(size, 0) });
@@ -129,16 +129,11 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     unsafe { sys::dallocx(large, 0) };
 
     // Decayed, all of it is free in the heap but for jemalloc's own data, and goes to the machine.
-    purge_arenas();
+    Jemalloc::TIKV.purge().unwrap();
     assert!(used(hooks) < 6000, "{} frames", used(hooks));
     let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get() + PURGED.load(Relaxed);
     assert!(purged > 1000, "{purged} frames");
     heap.validate().unwrap();
-}
-
-/// Has jemalloc return what it does not use.
-fn purge_arenas() {
-    (0..5).for_each(|arena| call(&format!("arena.{arena}.purge")));
 }
 
 fn used(hooks: &Hooks) -> u64 {

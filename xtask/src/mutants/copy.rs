@@ -43,13 +43,19 @@ const CORE: [Part; 3] = [
     },
 ];
 
-/// The block cache, and what it is built on.
-const CACHE: [Part; 2] = [
+/// The products with mutants, and what they are built on.
+const PRODUCTS: [Part; 3] = [
     Part { path: "crates/freehold-host", folders: &["src"], dependencies: &[], models: None },
     Part {
         path: "products/freehold-cache",
         folders: &["src", "tests/models"],
         dependencies: &["rustix", "shuttle", "tempfile"],
+        models: Some("tests/models/main.rs"),
+    },
+    Part {
+        path: "products/freehold-malloc",
+        folders: &["src", "tests/models"],
+        dependencies: &["freehold-linux", "loom"],
         models: Some("tests/models/main.rs"),
     },
 ];
@@ -64,14 +70,15 @@ const COUNTER: &str = include_str!("../../copied/mutants.rs");
 type Files = BTreeMap<PathBuf, String>;
 
 /// Writes the copy of the repository at `root` to `folder`, with these places, each numbered by its
-/// position in the list. Its tests are those of the design `freehold` and the models; the block
-/// cache is there with its models if it has mutants.
+/// position in the list. Its tests are those of the design `freehold` and the models; the products
+/// are there with their models if one of them has mutants.
 pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> {
-    let has_cache = places.iter().any(is_of_cache);
-    let parts: Vec<_> = CORE.into_iter().chain(CACHE.into_iter().filter(|_| has_cache)).collect();
+    let has_products = places.iter().any(is_of_products);
+    let products = PRODUCTS.into_iter().filter(|_| has_products);
+    let parts: Vec<_> = CORE.into_iter().chain(products).collect();
     let mut files = read(root, &parts)?;
-    if has_cache {
-        // It names all dependencies of the block cache, and of the core.
+    if has_products {
+        // It names all dependencies of the products, and of the core.
         files.insert("Cargo.lock".into(), text_of(&root.join("products/Cargo.lock"))?);
     }
     let mut by_file = BTreeMap::<&str, Vec<_>>::new();
@@ -90,9 +97,9 @@ pub(crate) fn write(root: &Path, folder: &Path, places: &[Place]) -> Result<()> 
     update(folder, &files)
 }
 
-/// Whether a place is in the block cache.
-pub(crate) fn is_of_cache(place: &Place) -> bool {
-    CACHE.iter().any(|part| Path::new(&place.file).starts_with(part.path))
+/// Whether a place is in a product.
+pub(crate) fn is_of_products(place: &Place) -> bool {
+    PRODUCTS.iter().any(|part| Path::new(&place.file).starts_with(part.path))
 }
 
 /// Adds the module that knows which mutant is active to a crate.
@@ -172,7 +179,7 @@ fn crate_manifest(text: &str, dependencies: &[&str]) -> Result<String> {
         all.retain(|name, _| dependencies.contains(&name));
     }
     // The copy has none of these.
-    for programs in ["example", "bench"] {
+    for programs in ["example", "bench", "test"] {
         manifest.remove(programs);
     }
     Ok(manifest.to_string())

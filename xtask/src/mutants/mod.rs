@@ -1,4 +1,4 @@
-//! Breaks the protocols of the allocator, the LRU and the block cache on purpose, one step at a
+//! Breaks the protocols of the allocator, the LRU and the products on purpose, one step at a
 //! time, and checks whether a test notices: tests of the tests.
 //!
 //! The tables in `xtask/mutants` name the texts to replace, and the test that kills each mutant.
@@ -20,7 +20,7 @@ use anyhow::{Result, ensure};
 use crate::mutants::program::Programs;
 use crate::mutants::table::Place;
 
-/// Breaks the protocols of the allocator, the LRU and the block cache, one step at a time, and
+/// Breaks the protocols of the allocator, the LRU and the products, one step at a time, and
 /// checks whether a test notices.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -81,7 +81,7 @@ pub(crate) fn run(cli: &Args) -> Result<bool> {
         println!("{} places, all found", places.len());
         return Ok(true);
     }
-    let programs = Programs::build(&folder, places.iter().any(copy::is_of_cache))?;
+    let programs = Programs::build(&folder, places.iter().any(copy::is_of_products))?;
     let built = start.elapsed();
     let verdicts = verdict::judge(&programs, &wanted)?;
     if cli.json {

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use wait_timeout::ChildExt;
 
 /// The programs of the core: those of the unit tests, and that of the tests that use the public
-/// API. Then that of the block cache's models.
+/// API. Then those of the products' models.
 const CORE: [&str; 9] =
     ["-p", "freehold", "-p", "freehold-linux", "-p", "freehold-lru", "--lib", "--test", "mutants"];
-const CACHE: [&str; 4] = ["-p", "freehold-cache", "--test", "models"];
+const PRODUCTS: [&str; 6] = ["-p", "freehold-cache", "-p", "freehold-malloc", "--test", "models"];
 
 /// The programs.
 pub(crate) struct Programs {
@@ -89,12 +89,12 @@ fn add_tests(
 }
 
 impl Programs {
-    /// Builds the tests of the copy in `folder/source`, which may have the block cache.
-    pub(crate) fn build(folder: &Path, has_cache: bool) -> Result<Self> {
+    /// Builds the tests of the copy in `folder/source`, which may have the products.
+    pub(crate) fn build(folder: &Path, has_products: bool) -> Result<Self> {
         let mut tests = BTreeMap::new();
         add_tests(folder, &CORE, &mut tests)?;
-        if has_cache {
-            add_tests(folder, &CACHE, &mut tests)?;
+        if has_products {
+            add_tests(folder, &PRODUCTS, &mut tests)?;
         }
         let source = folder.join("source/crates/freehold");
         Ok(Programs { tests, source, folder: folder.into() })

@@ -12,13 +12,14 @@ pub(super) const GOLDEN_COUNTS: Step = Step::new(
 pub(super) const PROOFS: &[Proof] = &[
     Proof {
         name: "models",
-        what: "loom and shuttle on the protocols: core, host, C library, block cache, pool",
+        what: "loom and shuttle on the protocols: core, host, C library, products",
         steps: &[
             Step::new("core", r#"cargo test -p freehold -p freehold-lru --test models"#),
             Step::new("host", r#"cargo test -p freehold-host --test models"#),
             Step::new("C library", r#"cargo test -p freehold-c --test models"#),
             Step::new("block cache", r#"cd products; cargo test -p freehold-cache --test models"#),
             Step::new("pool", r#"cd products; cargo test -p freehold-pool --test models"#),
+            Step::new("mallocs", r#"cd products; cargo test -p freehold-malloc --test models"#),
         ],
     },
     Proof {

@@ -70,14 +70,16 @@ pub(super) fn skylake_4s() -> Spec {
     spec
 }
 
-const ZEN_4: &str = "derived: cycles at 3.7 GHz; AMD, Software Optimization Guide for the Zen 4 \
-    Microarchitecture (57647): L1 4, L2 14, L3 50 on average";
+const ZEN_4: &str = "derived: cycles at 3.7 GHz: L1 4 (LLVM, X86ScheduleZnver4.td, after AMD's \
+    Software Optimization Guide 57647), L2 14, L3 50 on average; no public text of the last two \
+    was found";
 const GENOA_C2C: &str = "median of the pairs in github.com/nviennot/core-to-core-latency, issue \
     132: 2 x EPYC 9274F, of the same generation";
 
 pub(super) fn epyc_9654_2s() -> Spec {
     const AMD: &str = "AMD, EPYC 9654: 96 cores, 192 threads, 384 MB L3 in 12 core complexes of 8 \
-        cores and 32 MB, up to 3.7 GHz; wikichip.org, Zen 4: 32 KiB L1D and 1 MiB L2 a core";
+        cores and 32 MB; techradar.com: up to 3.7 GHz; tomshardware.com, Bergamo and Zen 4c \
+        Detailed: 32 KiB L1D and 1 MiB L2 a core";
     let name = "2 sockets of 96 Zen 4 cores with SMT in complexes of 8: 384 CPUs (2 x EPYC 9654)";
     from_base(
         epyc_2s(),
@@ -102,8 +104,10 @@ pub(super) fn epyc_9654_2s() -> Spec {
 }
 
 pub(super) fn epyc_9965_2s() -> Spec {
-    const AMD: &str = "AMD, EPYC 9965: 192 cores, 384 threads, 384 MB L3 in 12 core complexes of \
-        16 Zen 5c cores and 32 MB, up to 3.7 GHz; 48 KiB L1D and 1 MiB L2 a core";
+    const CORES: &str = "hyper.ai, 16-Core Zen 5c CCD: an EPYC 9965 has 192 cores in 12 core \
+        complexes of 16 and 32 MB; no public text of its clock was found: that of an EPYC 9654";
+    const L1: &str = "derived: 80 KiB of L1 a core (videocardz.com and svethardware.cz, Zen 5), of \
+        which 32 are for instructions";
     const CHIPS: &str = "derived: NPS0 has over 220 ns, some 90 ns more than NPS1; Chips and \
         Cheese, Evaluating Uniform Memory Access Mode on AMD's Turin (EPYC 9575F and 9355P)";
     let name = "2 sockets of 192 Zen 5c cores with SMT, 16 a complex: 768 CPUs (2 x EPYC 9965)";
@@ -112,10 +116,10 @@ pub(super) fn epyc_9965_2s() -> Spec {
         ("epyc-9965-2s", name),
         3.7,
         &[
-            (Key::CoresPerLlc, 16.0, AMD),
+            (Key::CoresPerLlc, 16.0, CORES),
             (Key::NodeGib, 768.0, "a choice: 12 modules of 64 GiB a socket"),
             (Key::NodeGbPerS, 614.4, "AMD, EPYC 9005: 12 DDR5-6400 channels a socket, in theory"),
-            (Key::L1Kib, 48.0, AMD),
+            (Key::L1Kib, 48.0, L1),
             (Key::DramLocalNs, 130.0, CHIPS),
             (Key::DramRemoteNs, 209.6, BY_RATIO),
         ],
@@ -124,9 +128,10 @@ pub(super) fn epyc_9965_2s() -> Spec {
 
 pub(super) fn granite_rapids_2s() -> Spec {
     const TPU: &str = "techpowerup.com/326957, Xeon 6980P: 128 cores, 2 threads each, 48 KiB L1D \
-        and 2 MiB L2 a core; Intel ARK: 504 MB L3, up to 3.9 GHz";
-    const CYCLES: &str = "derived: cycles at 3.9 GHz; Intel Optimization Reference Manual, Golden \
-        Cove: L1 5, L2 15";
+        and 2 MiB L2 a core; hardwareluxx.de/artikel/64561: 504 MB L3, up to 3.9 GHz";
+    const CYCLES: &str = "derived: cycles at 3.9 GHz: L1 5 (Chips and Cheese, Going Armchair \
+        Quarterback on Golden Cove's Caches), L2 15, one more than on icelake-2s for its size; no \
+        public text of the latter was found";
     let name = "2 sockets of 128 Redwood Cove cores with SMT: 512 CPUs (2 x Xeon 6980P)";
     from_base(
         icelake_2s(),
@@ -257,7 +262,8 @@ pub(super) fn power9() -> Spec {
             (
                 Key::NodeGbPerS,
                 170.0,
-                "IBM, AC922: 8 DDR4-2666 channels a socket, 170 GB/s in theory",
+                "derived: 8 DDR4-2666 channels a socket, 21.3 GB/s each in theory; no public text \
+                of IBM's figure was found",
             ),
             (Key::L1Kib, 32.0, "lscpu of an AC922: 32K; Qian Cai, linux-kernel, 27 May 2020"),
             (Key::L2Kib, 256.0, RAPTOR),

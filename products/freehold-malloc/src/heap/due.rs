@@ -6,15 +6,8 @@ use core::time::Duration;
 use freehold::platform::{Platform as _, Word};
 use freehold::{Design, FrameCount};
 
-use super::used::Used;
+use super::falls::Falls;
 use super::{Host, PageHeap, PurgeAges, Purged, now_ms};
-
-/// The bytes by which use falls before a purge comes out of turn: few enough to stay with an idle
-/// program, and enough to be worth the calls.
-const FALL_BYTES_MIN: usize = 32 << 20;
-
-/// The same as a share of what was in use, for large heaps.
-const FALL_SHARE: u64 = 16;
 
 /// When the next purge is due, and what purges have done. All relaxed: nothing depends on them.
 #[derive(Debug)]
@@ -22,11 +15,11 @@ pub(super) struct Purging<W> {
     interval_ms: u64,
     ages: PurgeAges,
     due_ms: W,
-    used: Used<W>,
-    /// The most frames in use, from which a fall counts.
-    peak: W,
-    /// Until when that does not rise after a fall: what comes and goes is purged once an interval.
-    fallen_until_ms: W,
+    /// What is allocated.
+    used: Falls<W>,
+    /// What the program has in blocks of its own, as far as it is known.
+    blocks_used: Falls<W>,
+    at_falls: PurgeAges,
     frames: W,
     whole: W,
     stretches: W,
@@ -34,15 +27,20 @@ pub(super) struct Purging<W> {
 }
 
 impl<W: Word<u64>> Purging<W> {
-    pub(super) fn new(interval: Duration, ages: PurgeAges, cpus: usize) -> Self {
+    /// For a heap on so many CPUs.
+    pub(super) fn new(
+        (interval, ages): (Duration, PurgeAges),
+        has_parts_at_falls: bool,
+        cpus: usize,
+    ) -> Self {
         let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX).min(u64::MAX / 2);
         Purging {
             interval_ms,
             ages,
             due_ms: W::new(now_ms() + interval_ms),
-            used: Used::new(cpus),
-            peak: W::new(0),
-            fallen_until_ms: W::new(0),
+            used: Falls::new(cpus, interval_ms),
+            blocks_used: Falls::new(cpus, interval_ms),
+            at_falls: PurgeAges { whole: 0, part: has_parts_at_falls.then_some(0) },
             frames: W::new(0),
             whole: W::new(0),
             stretches: W::new(0),
@@ -64,25 +62,17 @@ impl<W: Word<u64>> Purging<W> {
     }
 
     /// Notes frames that were allocated, or freed if negative. If use has fallen by much, purges
-    /// the pageblocks that are free as a whole: the program may be done, and no call come any more.
+    /// what is free: the program may be done, and no call come any more.
     pub(super) fn note_use<D: Design<Host>>(&self, heap: &PageHeap<D>, frames: i64) {
-        let cpu = heap.arena.allocator().platform().cpu();
-        let Some(used) = self.used.add(cpu, frames) else { return };
-        let peak = self.peak.load(Relaxed);
-        if used > peak {
-            if now_ms() >= self.fallen_until_ms.load(Relaxed) {
-                self.peak.store(used, Relaxed);
-            }
-            return;
+        let bytes = heap.arena.frame_size().bytes() as i64 * frames;
+        if self.used.note(heap.arena.allocator().platform().cpu(), bytes) {
+            self.purge(heap, 0, self.at_falls);
         }
-        let least = FrameCount::from_bytes(FALL_BYTES_MIN, heap.arena.frame_size()).get();
-        // Of several threads, one purges.
-        if peak - used >= least.max(peak / FALL_SHARE)
-            && self.peak.compare_exchange(peak, used, Relaxed, Relaxed).is_ok()
-        {
-            self.fallen_until_ms.store(now_ms() + self.interval_ms, Relaxed);
-            self.purge(heap, 0, PurgeAges { whole: 0, part: None });
-        }
+    }
+
+    /// Notes bytes in blocks of the program's. Returns whether they have fallen by much.
+    pub(super) fn note_blocks<D: Design<Host>>(&self, heap: &PageHeap<D>, bytes: i64) -> bool {
+        self.blocks_used.note(heap.arena.allocator().platform().cpu(), bytes)
     }
 
     fn purge<D: Design<Host>>(&self, heap: &PageHeap<D>, purges: u8, ages: PurgeAges) {

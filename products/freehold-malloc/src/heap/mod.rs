@@ -18,6 +18,7 @@ use super::{FrameArena, Host, HostError};
 mod ages;
 mod bits;
 mod due;
+mod falls;
 mod purge;
 mod refusal;
 mod used;
@@ -98,12 +99,15 @@ pub struct HeapSettings {
     /// Calls of [`PageHeap::alloc`] and [`PageHeap::free`] purge the heap, whichever is the first
     /// after each interval: so a program needs no thread for it, and one that does not allocate
     /// keeps what it has. When 32 MiB less are in use than before, or a sixteenth less if that is
-    /// more, give or take a pageblock for each CPU, pageblocks that are free as a whole go at once.
+    /// more, give or take 2 MiB for each CPU, pageblocks that are free as a whole go at once.
     /// Memory that rises again counts once an interval. If `None`, only [`PageHeap::purge`] does.
     ///
     /// Costs each call a look at a clock of the kernel's that needs no system call, and the one
     /// that is the first, the purge.
     pub purge_every: Option<(Duration, PurgeAges)>,
+    /// When use falls, the free frames of other pageblocks go too. Blocks that the malloc keeps may
+    /// leave none free as a whole; but it breaks huge pages, as [`PurgeAges::part`] does.
+    pub parts_at_falls: bool,
     /// [`PageHeap::alloc`] refuses without a search what a search has just failed for, for this
     /// long, to a few milliseconds: for users that have other memory to go to when the heap is
     /// full. A span that is freed and would do is found at once, one that smaller ones join to only
@@ -135,7 +139,7 @@ impl<D: Design<Host>> PageHeap<D> {
     pub fn new(arena: FrameArena<D>, settings: HeapSettings) -> Result<Self, HostError> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
         let cpus = arena.allocator().cpus();
-        let by_calls = |(interval, ages)| Purging::new(interval, ages, cpus);
+        let by_calls = |every| Purging::new(every, settings.parts_at_falls, cpus);
         let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
             _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
@@ -158,6 +162,11 @@ impl<D: Design<Host>> PageHeap<D> {
         if let Some(purging) = &self.by_calls {
             purging.purge_if_due(self);
         }
+    }
+
+    /// What [`HeapView::note_blocks`](crate::HeapView::note_blocks) does.
+    pub(crate) fn note_blocks(&self, bytes: i64) -> bool {
+        self.by_calls.as_ref().is_some_and(|purging| purging.note_blocks(self, bytes))
     }
 
     fn note_use(&self, frames: i64) {

@@ -199,10 +199,22 @@ impl Jemalloc {
     ///
     /// [`InstallError::Mallctl`] from a jemalloc without `arena.<i>.decay`.
     pub fn decay(&self) -> Result<(), InstallError> {
-        /// `MALLCTL_ARENAS_ALL`.
-        const ALL: usize = 4096;
-        // SAFETY: documented as a name that is neither read nor written.
-        unsafe { self.control::<u8>(&format!("arena.{ALL}.decay"), None, None) }
+        self.have_all("arena.4096.decay")
+    }
+
+    /// Has all arenas return all that they do not use.
+    ///
+    /// # Errors
+    ///
+    /// [`InstallError::Mallctl`] from a jemalloc without `arena.<i>.purge`.
+    pub fn purge(&self) -> Result<(), InstallError> {
+        self.have_all("arena.4096.purge")
+    }
+
+    /// Has all arenas (`MALLCTL_ARENAS_ALL`, 4096) do something.
+    fn have_all(&self, name: &str) -> Result<(), InstallError> {
+        // SAFETY: such names are documented as neither read nor written.
+        unsafe { self.control::<u8>(name, None, None) }
     }
 
     fn arenas(&self) -> Result<c_uint, InstallError> {

@@ -2,6 +2,7 @@
 
 mod backing;
 mod beyond;
+mod calls;
 mod faults;
 mod fuzz;
 mod limits;

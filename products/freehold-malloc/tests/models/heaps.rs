@@ -44,6 +44,11 @@ fn of_two_calls_one_makes_the_purge_that_is_due() {
 }
 
 #[test]
+fn of_two_frees_that_see_a_fall_one_is_told() {
+    sound::two_frees_when_use_falls(3);
+}
+
+#[test]
 fn a_frame_is_allocated_while_an_arena_is_purged() {
     sound::alloc_beside_a_purge_of_the_arena(1);
 }

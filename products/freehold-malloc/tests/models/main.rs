@@ -39,6 +39,8 @@ mod first;
 #[expect(dead_code, reason = "a part of it does")]
 #[path = "../../src/heap/refusal.rs"]
 mod refusal;
+#[path = "../../src/heap/used.rs"]
+mod used;
 
-// What the last one uses.
+// What one of them uses.
 use ground::now_ms;

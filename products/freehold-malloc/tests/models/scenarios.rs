@@ -163,6 +163,20 @@ pub(crate) fn two_calls_when_a_purge_is_due(preemptions: usize) {
     });
 }
 
+/// One thread frees much, and another one a little more: one of them is told, whoever sees it.
+pub(crate) fn two_frees_when_use_falls(preemptions: usize) {
+    explore(preemptions, || {
+        set_clock(0);
+        let purge_every = Some((Duration::from_millis(10), PurgeAges::default()));
+        let settings = HeapSettings { purge_every, ..Default::default() };
+        let heap: Arc<Heap> = Arc::new(build_with(true, false, settings));
+        let note = |heap: &Heap, mib: i64| heap.note_blocks(mib << 20);
+        assert!(!note(&heap, 100));
+        let (one, other) = race(&heap, move |heap| note(heap, -40), move |heap| note(heap, -3));
+        assert_ne!(one, other);
+    });
+}
+
 /// An arena without a heap is purged while a frame of it is used.
 pub(crate) fn alloc_beside_a_purge_of_the_arena(preemptions: usize) {
     explore(preemptions, || {

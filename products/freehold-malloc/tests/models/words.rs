@@ -1,7 +1,7 @@
 //! The words of the page heap, each kind by itself.
 
 use freehold::platform::Word;
-use freehold::{FrameCount, Order, Pfn};
+use freehold::{CpuId, FrameCount, Order, Pfn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64};
 use loom::thread;
@@ -13,6 +13,7 @@ use crate::ground::set_clock;
 use crate::loom_platform::LoomWord;
 use crate::loom_runs::explore;
 use crate::refusal::Refusal;
+use crate::used::Used;
 
 /// Words as they are, and such as change in two steps.
 type Bits = LoomWord<AtomicU64, true, true>;
@@ -110,4 +111,34 @@ fn what_no_search_failed_for_is_not_refused() {
         user.join().expect("the thread is well");
         assert!(refusal.holds_for(FrameCount::new(100)) && !refusal.holds_for(FrameCount::new(6)));
     });
+}
+
+/// Two threads count on one CPU, which one of them has left meanwhile; each fills its share.
+/// Nothing is lost, and nothing counts twice.
+fn two_on_a_cpu<W: Word<u64> + Send + Sync + 'static>() {
+    explore(3, || {
+        let used = Arc::new(Used::<W>::new(1));
+        let add = |used: &Used<W>, mib: i64| used.add(CpuId::new(0), mib << 20);
+        let same = Arc::clone(&used);
+        let other = thread::spawn(move || {
+            add(&same, 3);
+            add(&same, -1);
+        });
+        add(&used, 1);
+        add(&used, 2);
+        other.join().expect("the thread is well");
+        // What is left in the share comes with the next that fills it.
+        assert_eq!(add(&used, 4), Some(9 << 20));
+    });
+}
+
+#[test]
+fn two_threads_that_meet_at_a_cpu_lose_no_count() {
+    two_on_a_cpu::<Bits>();
+}
+
+#[test]
+#[should_panic]
+fn counts_that_change_in_two_steps_are_caught() {
+    two_on_a_cpu::<BitsInTwoSteps>();
 }
