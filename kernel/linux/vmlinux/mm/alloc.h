@@ -63,7 +63,7 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 				got = freehold_alloc_frames(zone->freehold, pfns, many, flags);
 				if (got <= 0)
 					goto out;
-				freehold_count(zone, -got);
+				mod_zone_page_state(zone, NR_FREE_PAGES, -got);
 			}
 			page = pfn_to_page(pfns[next++]);
 		} while (check_new_pages(page, 0));

@@ -35,7 +35,7 @@ static noinline size_t freehold_free_pfns(struct zone *zone, const u64 *pfns, si
 		pfns += freed + 1;
 		many -= freed + 1;
 	}
-	freehold_count(zone, all);
+	mod_zone_page_state(zone, NR_FREE_PAGES, all);
 	return all;
 }
 

@@ -41,9 +41,20 @@ void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, 
 void freehold_offline(unsigned int cpu);
 bool freehold_show_node(struct seq_file *file, pg_data_t *node);
 
-static inline void freehold_count(struct zone *zone, long pages)
+/*
+ * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the
+ * same counters; in line as long as that of this CPU suffices. What CPUs cache counts as free: any allocation may have it, and
+ * reclaim, which waits for this counter to rise, mostly frees to pageblocks that CPUs hold.
+ */
+static __always_inline void freehold_count(struct zone *zone, long pages)
 {
-	mod_zone_page_state(zone, NR_FREE_PAGES, pages);
+	struct per_cpu_zonestat __percpu *stats = zone->per_cpu_zonestats;
+	s8 before = this_cpu_read(stats->vm_stat_diff[NR_FREE_PAGES]);
+	long after = before + pages;
+
+	if (unlikely(abs(after) > this_cpu_read(stats->stat_threshold)) ||
+	    unlikely(!this_cpu_try_cmpxchg(stats->vm_stat_diff[NR_FREE_PAGES], &before, after)))
+		mod_zone_page_state(zone, NR_FREE_PAGES, pages);
 }
 
 #endif
