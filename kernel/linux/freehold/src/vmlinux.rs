@@ -77,6 +77,12 @@ extern "C" fn freehold_alloc_block(allocator: &Allocator, order: u32, flags: u32
     calls::frame(allocator.alloc(request(order, flags)))
 }
 
+/// As the function above, for order 0, most calls by far: it has nothing to check.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_alloc_frame(allocator: &Allocator, flags: u32) -> i64 {
+    calls::frame(allocator.alloc(request(0, flags)))
+}
+
 /// Frees a block, or an aligned part of one.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_free_block(allocator: &Allocator, pfn: u64, order: u32) -> i64 {

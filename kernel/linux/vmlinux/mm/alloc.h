@@ -20,7 +20,8 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 	struct page *page;
 
 	do {
-		long pfn = freehold_alloc_block(zone->freehold, order, flags);
+		long pfn = order ? freehold_alloc_block(zone->freehold, order, flags) :
+				   freehold_alloc_frame(zone->freehold, flags);
 
 		if (unlikely(pfn < 0)) {
 			freehold_lacks(zone, order);

@@ -21,6 +21,7 @@ long freehold_bytes(u64 first, u64 frames, u32 cpus);
 long freehold_create(void *buffer, size_t bytes, u64 first, u64 frames, u32 cpus, void **state);
 long freehold_add_memory(void *state, u64 first, u64 frames);
 long freehold_alloc_block(void *state, u32 order, u32 flags);
+long freehold_alloc_frame(void *state, u32 flags);
 long freehold_free_block(void *state, u64 pfn, u32 order);
 long freehold_alloc_frames(void *state, u64 *pfns, size_t many, u32 flags);
 size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err);

@@ -46,7 +46,7 @@ static void __init init_zone(struct zone *zone)
 {
 	unsigned long start, end, memory = 0;
 	u64 begin = sched_clock();
-	void *buffer, *state;
+	void *buffer, *state = NULL;
 	long bytes, err;
 	int i;
 

@@ -179,6 +179,21 @@ static int run(struct worker *workers, unsigned int many, int threads)
 	return well;
 }
 
+/* The sum of the figures that follow a name in a file; 0 if there is no such file. */
+static unsigned long sum_of(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	unsigned long sum = 0, one;
+	char line[128], word[64];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%63s %lu", word, &one) == 2 && !strcmp(word, name))
+			sum += one;
+	if (file)
+		fclose(file);
+	return sum;
+}
+
 static struct worker *shared_workers(void)
 {
 	struct worker *workers = mmap(NULL, WORKERS_MAX * sizeof(*workers), PROT_READ | PROT_WRITE,
@@ -193,6 +208,7 @@ static int faults(const char *kind, unsigned int many, size_t mib, unsigned long
 {
 	struct worker *workers = shared_workers();
 	size_t step = huge ? HUGE_BYTES : PAGE_BYTES;
+	unsigned long huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc");
 	unsigned int i;
 	int threads = !strcmp(kind, "threads");
 
@@ -204,11 +220,13 @@ static int faults(const char *kind, unsigned int many, size_t mib, unsigned long
 					       .rounds = rounds, .nth = i, .huge = huge };
 	if (!run(workers, many, threads))
 		return 1;
-	printf("freehold: result: run=faults kind=%s workers=%u page=%s touch_min=%lu "
-	       "unmap_min=%lu\n", kind, many, huge ? "2MiB" : "4KiB",
+	huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc") - huge_pages;
+	printf("freehold: result: run=faults kind=%s workers=%u page=%s huge_pages=%lu "
+	       "touch_min=%lu unmap_min=%lu\n", kind, many, huge ? "2MiB" : "4KiB", huge_pages,
 	       workers[0].touched / (workers[0].bytes / step),
 	       workers[0].unmapped / (workers[0].bytes / step));
-	return 0;
+	/* Memory may be too scattered for some, but not for all. */
+	return huge && !huge_pages;
 }
 
 static int load(unsigned long seconds)
@@ -220,21 +238,6 @@ static int load(unsigned long seconds)
 		workers[i] = (struct worker) { .bytes = (i + 1) * 12ul << 20, .step = PAGE_BYTES,
 					       .deadline = time(NULL) + seconds, .nth = i };
 	return !run(workers, 2, 0);
-}
-
-/* The sum of the figures that follow a name in a file; 0 if there is no such file. */
-static unsigned long sum_of(const char *path, const char *name)
-{
-	FILE *file = fopen(path, "r");
-	unsigned long sum = 0, one;
-	char line[128], word[64];
-
-	while (file && fgets(line, sizeof(line), file))
-		if (sscanf(line, "%63s %lu", word, &one) == 2 && !strcmp(word, name))
-			sum += one;
-	if (file)
-		fclose(file);
-	return sum;
 }
 
 static int oom(void)
