@@ -79,11 +79,13 @@ const UNSAFE_FILES: &[&str] = &[
     "kernel/bare/src/x86_64/mod.rs",
     "kernel/bare/src/x86_64/port.rs",
     "kernel/bare/src/x86_64/start_info.rs",
+    "kernel/linux/freehold/src/calls.rs",
     "kernel/linux/freehold/src/ffi.rs",
     "kernel/linux/freehold/src/panic.rs",
     "kernel/linux/freehold/src/platform.rs",
     "kernel/linux/freehold/src/report.rs",
     "kernel/linux/freehold/src/torture.rs",
+    "kernel/linux/freehold/src/vmlinux.rs",
 ];
 
 /// The allocator.

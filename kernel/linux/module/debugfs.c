@@ -13,20 +13,6 @@
 
 static struct dentry *dir;
 
-void fh_emit(void *sink, const char *name, size_t len, u64 value)
-{
-	if (sink)
-		seq_printf(sink, "%.*s %llu\n", (int)len, name, value);
-}
-
-void fh_say(void *sink, const char *text, size_t len)
-{
-	if (sink)
-		seq_printf(sink, "%.*s\n", (int)len, text);
-	else
-		pr_err("%.*s\n", (int)len, text);
-}
-
 bool fh_validate(const struct fh_allocator *allocator)
 {
 	return fh_call(allocator, validate, NULL);

@@ -13,8 +13,4 @@ void fh_debugfs_remove(void);
 /* Checks every invariant; what is wrong is printed to the log. */
 bool fh_validate(const struct fh_allocator *allocator);
 
-/* The Rust side prints figures and text to a struct seq_file, or to the log if there is none. */
-void fh_emit(void *sink, const char *name, size_t len, u64 value);
-void fh_say(void *sink, const char *text, size_t len);
-
 #endif

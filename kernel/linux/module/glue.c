@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* What the Rust side calls, and what it takes for granted of this kernel. */
-#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+#define pr_fmt(fmt) "freehold: " fmt
 
 #include <linux/bug.h>
 #include <linux/build_bug.h>
@@ -8,6 +8,7 @@
 #include <linux/percpu.h>
 #include <linux/preempt.h>
 #include <linux/printk.h>
+#include <linux/seq_file.h>
 #include <linux/smp.h>
 
 #include "glue.h"
@@ -31,4 +32,18 @@ void fh_preempt_schedule(void)
 #ifdef CONFIG_PREEMPTION
 	__preempt_schedule();
 #endif
+}
+
+void fh_emit(void *sink, const char *name, size_t len, u64 value)
+{
+	if (sink)
+		seq_printf(sink, "%.*s %llu\n", (int)len, name, value);
+}
+
+void fh_say(void *sink, const char *text, size_t len)
+{
+	if (sink)
+		seq_printf(sink, "%.*s\n", (int)len, text);
+	else
+		pr_err("%.*s\n", (int)len, text);
 }

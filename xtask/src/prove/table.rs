@@ -64,16 +64,19 @@ pub(super) const PROOFS: &[Proof] = &[
     Proof { name: "golden", what: "instruction counts of the hot paths", steps: &[GOLDEN_COUNTS] },
     Proof {
         name: "kernels",
-        what: "bare metal on two architectures, and the Linux module, booted in QEMU",
+        what: "bare metal, the Linux module, and Linux on Freehold, booted in QEMU",
         steps: &[
             Step::new("bare: boots", r#"kernel/bare/run"#),
             Step::new("Linux module: format", r#"cd kernel/linux/freehold; cargo fmt -- --check"#),
             Step::new("Linux module: boots", r#"kernel/linux/test"#),
+            Step::new("Linux on Freehold: boots", r#"kernel/linux/vmlinux/test"#),
             Step::new(
                 "x86-64: clippy",
                 r#"for of in bare linux/freehold; do
     (cd "kernel/$of"; cargo clippy --release --target x86_64-unknown-none -- -D warnings)
-done"#,
+done
+cd kernel/linux/freehold
+cargo clippy --release --target x86_64-unknown-none --features vmlinux -- -D warnings"#,
             ),
             Step::new(
                 "AArch64: clippy",

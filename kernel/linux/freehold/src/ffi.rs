@@ -2,8 +2,6 @@
 //!
 //! Each design has its own set, under its own prefix, so that C calls them directly: a call through
 //! a pointer would need an `endbr64` at its target, where the kernel has indirect branch tracking.
-//!
-//! Errors are negative numbers of `errno.h`, as the kernel's functions return them.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -12,13 +10,11 @@ use core::sync::atomic::AtomicU64;
 
 use freehold::designs::Freehold;
 use freehold::platform::Native;
-use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, PageAllocator, Pfn,
-    Request, ZoneKind,
-};
+use freehold::{CpuId, Order, PageAllocator, Pfn, Request};
 use freehold_conformance::{Torture, Worker};
 use freehold_linux::ZoneLock;
 
+use crate::calls::{self, Shape, status};
 use crate::platform::{Cpu, Kernel};
 use crate::report::{self, Sink};
 use crate::torture::{self, CTally, DirectMap};
@@ -26,48 +22,12 @@ use crate::torture::{self, CTally, DirectMap};
 /// `FH_NOWAIT` of `module/allocator.h`: [`Request::nowait`].
 const NOWAIT: u32 = 1;
 
-/// CPUs are numbered below this; `FH_CPUS_MAX` of `module/allocator.h`.
-const CPUS_MAX: usize = 256;
-
-/// All memory and all CPUs are one node's.
-static NODES: [NodeId; CPUS_MAX] = [NodeId::new(0); CPUS_MAX];
-
-// A `Pfn` holds one `u64` and nothing else, so arrays of frame numbers are arrays of `Pfn`.
-const _: () =
-    assert!(size_of::<Pfn>() == size_of::<u64>() && align_of::<Pfn>() == align_of::<u64>());
-
 const EIO: i64 = -5;
-
-/// The number that stands for an error in the kernel.
-#[cold]
-fn errno(error: Error) -> i64 {
-    const EAGAIN: i64 = -11;
-    const ENOMEM: i64 = -12;
-    const EINVAL: i64 = -22;
-    match error {
-        Error::OutOfMemory | Error::BelowWatermark => ENOMEM,
-        Error::WouldWait => EAGAIN,
-        _ => EINVAL,
-    }
-}
-
-/// Zero, or what stands for the error.
-fn status(result: Result<(), Error>) -> i64 {
-    result.map_or_else(errno, |()| 0)
-}
 
 #[inline(always)]
 fn request(order: u32, flags: u32) -> Request {
-    let request = Request::new(Order::new(order as u8));
+    let request = Request::new(calls::order(order));
     if flags & NOWAIT == 0 { request } else { request.nowait() }
-}
-
-/// A zone without memory, in this span.
-fn with_config<R>(first: u64, frames: u64, cpus: u32, then: impl FnOnce(&Config<'_>) -> R) -> R {
-    let zone = [(NodeId::new(0), ZoneKind::Normal)];
-    let nodes = NODES.get(..cpus as usize).unwrap_or(&[]);
-    let span = (Pfn::new(first), FrameCount::new(frames));
-    then(&Config::new(&[], nodes).spare_zones(&zone).span(span))
 }
 
 /// `struct fh_slots` of `module/allocator.h`: where workers hand blocks to each other.
@@ -112,11 +72,7 @@ macro_rules! exports {
             /// How many bytes an allocator takes for a span of frames and a number of CPUs.
             #[unsafe(export_name = concat!($prefix, "_bytes"))]
             extern "C" fn bytes(first: u64, frames: u64, cpus: u32) -> i64 {
-                with_config(first, frames, cpus, |config| {
-                    Allocator::layout(config, &Default::default()).map_or_else(errno, |layout| {
-                        (size_of::<Option<Allocator>>() + layout.size_unaligned()) as i64
-                    })
-                })
+                Shape { first, frames, cpus, min_free: None }.bytes::<Kernel, $design>()
             }
 
             /// Makes an allocator without memory in a buffer, and says where it is.
@@ -134,49 +90,28 @@ macro_rules! exports {
                 cpus: u32,
                 state: &mut Option<&'static Allocator>,
             ) -> i64 {
-                let own = size_of::<Option<Allocator>>();
-                // SAFETY: the buffer is longer than that, as the caller promises.
-                let rest = unsafe { buffer.add(own) };
-                // SAFETY: the rest of the buffer, zeroed, and nothing else uses it.
-                let metadata = unsafe { Metadata::from_zeroed_raw_parts(rest, bytes - own) };
-                let place = buffer.cast::<Option<Allocator>>();
-                // SAFETY: the beginning of the buffer, aligned to a page; nothing else uses it.
-                let place = unsafe {
-                    place.write(None);
-                    &mut *place.as_ptr()
-                };
-                with_config(first, frames, cpus, |config| {
-                    let settings = Default::default();
-                    match Allocator::new_in(place, Native(Cpu), config, &settings, metadata) {
-                        Ok(allocator) => {
-                            *state = Some(allocator);
-                            0
-                        }
-                        Err(error) => errno(error),
-                    }
-                })
+                let shape = Shape { first, frames, cpus, min_free: None };
+                // SAFETY: as the caller promises.
+                let made = unsafe { shape.create(buffer, bytes, Native(Cpu)) };
+                status(made.map(|made| *state = Some(made)))
             }
 
             /// Adds memory within the span.
             #[unsafe(export_name = concat!($prefix, "_add"))]
             extern "C" fn add(allocator: &Allocator, first: u64, frames: u64) -> i64 {
-                let memory = MemoryRange::new(Pfn::new(first), FrameCount::new(frames));
-                status(allocator.add_memory(memory))
+                status(allocator.add_memory(calls::range(first, frames)))
             }
 
             /// Allocates a block and returns its first frame.
             #[unsafe(export_name = concat!($prefix, "_alloc"))]
             extern "C" fn alloc(allocator: &Allocator, order: u32, flags: u32) -> i64 {
-                match allocator.alloc(request(order, flags)) {
-                    Ok(pfn) => pfn.get() as i64,
-                    Err(error) => errno(error),
-                }
+                calls::frame(allocator.alloc(request(order, flags)))
             }
 
             /// Frees a block.
             #[unsafe(export_name = concat!($prefix, "_free"))]
             extern "C" fn free(allocator: &Allocator, pfn: u64, order: u32) -> i64 {
-                status(allocator.free(Pfn::new(pfn), Order::new(order as u8)))
+                status(allocator.free(Pfn::new(pfn), calls::order(order)))
             }
 
             /// Allocates single frames and returns how many.
@@ -191,9 +126,9 @@ macro_rules! exports {
                 many: usize,
                 flags: u32,
             ) -> i64 {
-                // SAFETY: as the caller promises, and of the layout that is asserted above.
-                let pfns = unsafe { slice::from_raw_parts_mut(pfns.cast::<Pfn>().as_ptr(), many) };
-                allocator.alloc_bulk(request(0, flags), pfns).map_or_else(errno, |got| got as i64)
+                // SAFETY: as the caller promises.
+                let pfns = unsafe { calls::pfns_mut(pfns, many) };
+                calls::number(allocator.alloc_bulk(request(0, flags), pfns))
             }
 
             /// Frees single frames.
@@ -207,8 +142,8 @@ macro_rules! exports {
                 pfns: NonNull<u64>,
                 many: usize,
             ) -> i64 {
-                // SAFETY: as the caller promises, and of the layout that is asserted above.
-                let pfns = unsafe { slice::from_raw_parts(pfns.cast::<Pfn>().as_ptr(), many) };
+                // SAFETY: as the caller promises.
+                let pfns = unsafe { calls::pfns(pfns, many) };
                 status(allocator.free_bulk(pfns, Order::ZERO).map_err(|failure| failure.error))
             }
 
@@ -242,8 +177,8 @@ macro_rules! exports {
                 many: usize,
                 sink: *mut c_void,
             ) -> bool {
-                // SAFETY: as the caller promises, and of the layout that is asserted above.
-                let room = unsafe { slice::from_raw_parts_mut(pfns.cast::<Pfn>().as_ptr(), many) };
+                // SAFETY: as the caller promises.
+                let room = unsafe { calls::pfns_mut(pfns, many) };
                 torture::conforms(allocator, room, &Sink(sink))
             }
 

@@ -1,18 +1,26 @@
-//! Freehold as a part of a Linux module: two designs behind C functions.
+//! Freehold in Linux, behind C functions: two designs in a module, or one as the kernel's own page
+//! allocator, with the feature `vmlinux`.
 //!
 //! * [`platform`] is the machine: CPU numbers, preemption and interrupts, read and written as the
 //!   kernel's own inline functions do;
-//! * [`ffi`] has the functions that the C side calls;
+//! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
+//!   the checks of `freehold-conformance`;
+//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`);
+//! * [`calls`] is what both have in common;
 //! * [`report`] hands statistics to the C side by name;
-//! * [`torture`] has the checks of `freehold-conformance`;
 //! * [`panic`] ends in the kernel's `BUG`.
 //!
-//! `kernel/linux/build` compiles this crate. Its C side is `kernel/linux/module`.
+//! `kernel/linux/build` and `kernel/linux/vmlinux/build` compile this crate.
 
 #![no_std]
 
+mod calls;
+#[cfg(not(feature = "vmlinux"))]
 mod ffi;
 mod panic;
 mod platform;
 mod report;
+#[cfg(not(feature = "vmlinux"))]
 mod torture;
+#[cfg(feature = "vmlinux")]
+mod vmlinux;

@@ -10,9 +10,9 @@ use freehold::platform::Platform;
 use freehold::{Design, NumaEvents, PageAllocator, ZoneStats};
 
 unsafe extern "C" {
-    /// `module/debugfs.c`: prints a figure to where `sink` says.
+    /// `module/glue.c`: prints a figure to where `sink` says.
     fn fh_emit(sink: *mut c_void, name: *const u8, len: usize, value: u64);
-    /// `module/debugfs.c`: prints a line to where `sink` says.
+    /// `module/glue.c`: prints a line to where `sink` says.
     fn fh_say(sink: *mut c_void, text: *const u8, len: usize);
 }
 

@@ -1,0 +1,176 @@
+//! What Linux calls where Freehold is its page allocator: `vmlinux/mm/freehold.h` declares these
+//! functions, in the same order.
+//!
+//! Linux chooses a zone, and applies that zone's watermarks, before it asks for a block. So each
+//! zone of Linux has an allocator of its own, a machine with one zone and no watermarks.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use freehold::designs::Freehold;
+use freehold::platform::Native;
+use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request};
+
+use crate::calls::{self, Shape, status};
+use crate::platform::{Cpu, Kernel};
+use crate::report::{self, Sink};
+
+type Allocator = PageAllocator<Kernel, Freehold<Kernel>>;
+
+/// By the flags of a call: two bits of a migratetype of Linux, and `FREEHOLD_NOWAIT`.
+static REQUESTS: [Request; 8] = {
+    const fn of(content: MigrateType) -> Request {
+        Request::new(Order::ZERO).migratetype(content)
+    }
+    let [fixed, movable, reclaimable] = MigrateType::ALL;
+    // The fourth is what Linux keeps for atomic requests of high orders, which cannot move.
+    let [a, b, c, d] = [of(fixed), of(movable), of(reclaimable), of(fixed)];
+    [a, b, c, d, a.nowait(), b.nowait(), c.nowait(), d.nowait()]
+};
+
+#[inline(always)]
+fn request(order: u32, flags: u32) -> Request {
+    REQUESTS[(flags & 7) as usize].with_order(calls::order(order))
+}
+
+const fn shape(first: u64, frames: u64, cpus: u32) -> Shape {
+    Shape { first, frames, cpus, min_free: Some(0) }
+}
+
+/// How many bytes an allocator takes for a span of frames and a number of CPUs.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_bytes(first: u64, frames: u64, cpus: u32) -> i64 {
+    shape(first, frames, cpus).bytes::<Kernel, Freehold<Kernel>>()
+}
+
+/// Makes an allocator without memory in a buffer, and says where it is.
+///
+/// # Safety
+///
+/// The buffer has the bytes that the function above returned for the same arguments, all zero,
+/// begins at a page, and is this allocator's from now on.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freehold_create(
+    buffer: NonNull<u8>,
+    bytes: usize,
+    first: u64,
+    frames: u64,
+    cpus: u32,
+    state: &mut Option<&'static Allocator>,
+) -> i64 {
+    // SAFETY: as the caller promises.
+    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, Native(Cpu)) };
+    status(made.map(|made| *state = Some(made)))
+}
+
+/// Adds memory within the span, all of it in use: Linux frees what it does not use.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_add_memory(allocator: &Allocator, first: u64, frames: u64) -> i64 {
+    let range = calls::range(first, frames);
+    let added = allocator.add_memory(range);
+    status(added.and_then(|()| allocator.reserve(range.start, range.frames)))
+}
+
+/// Allocates a block and returns its first frame.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_alloc_block(allocator: &Allocator, order: u32, flags: u32) -> i64 {
+    calls::frame(allocator.alloc(request(order, flags)))
+}
+
+/// As the function above, for order 0, most calls by far: it has nothing to check.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_alloc_frame(allocator: &Allocator, flags: u32) -> i64 {
+    calls::frame(allocator.alloc(request(0, flags)))
+}
+
+/// Frees a block, or an aligned part of one.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_free_block(allocator: &Allocator, pfn: u64, order: u32) -> i64 {
+    status(allocator.free(Pfn::new(pfn), calls::order(order)))
+}
+
+/// Allocates single frames and returns how many.
+///
+/// # Safety
+///
+/// There is room for as many frame numbers, initialised to anything.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freehold_alloc_frames(
+    allocator: &Allocator,
+    pfns: NonNull<u64>,
+    many: usize,
+    flags: u32,
+) -> i64 {
+    // SAFETY: as the caller promises.
+    let pfns = unsafe { calls::pfns_mut(pfns, many) };
+    calls::number(allocator.alloc_bulk(request(0, flags), pfns))
+}
+
+/// Frees single frames and returns how many. If these are not all, the next one was refused, and
+/// `error` says why; those after it are not freed.
+///
+/// # Safety
+///
+/// There are as many frame numbers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn freehold_free_frames(
+    allocator: &Allocator,
+    pfns: NonNull<u64>,
+    many: usize,
+    error: &mut i64,
+) -> usize {
+    // SAFETY: as the caller promises.
+    let pfns = unsafe { calls::pfns(pfns, many) };
+    match allocator.free_bulk(pfns, Order::ZERO) {
+        Ok(()) => many,
+        Err(refused) => {
+            *error = calls::errno(refused.error);
+            refused.freed
+        }
+    }
+}
+
+/// A CPU returns to the zone what it caches.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_drain_cpu(allocator: &Allocator, cpu: u32) -> i64 {
+    status(allocator.drain(CpuId::new(cpu)))
+}
+
+/// A CPU has gone offline: returns to the zone all that it holds.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_offline_cpu(allocator: &Allocator, cpu: u32) -> i64 {
+    status(allocator.offline_cpu(CpuId::new(cpu)))
+}
+
+/// Periodic upkeep of a CPU.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_tick_cpu(allocator: &Allocator, cpu: u32) -> i64 {
+    status(allocator.tick(CpuId::new(cpu)))
+}
+
+/// Free blocks by order, where those larger than the largest order count as several of that one;
+/// returns how many frames CPUs cache, which are in no block.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11]) -> u64 {
+    let last = blocks.len() - 1;
+    let mut cached = 0;
+    for zone in allocator.zones() {
+        cached += zone.per_cpu.get();
+        for (order, many) in zone.free_blocks.iter().enumerate() {
+            blocks[order.min(last)] += many << order.saturating_sub(last);
+        }
+    }
+    cached
+}
+
+/// Statistics, one `fh_emit` a figure.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_stat(allocator: &Allocator, sink: *mut c_void) {
+    report::stat(allocator, &Sink(sink));
+}
+
+/// Checks every invariant and says what was found; returns whether all hold.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_validate(allocator: &Allocator, sink: *mut c_void) -> bool {
+    report::validate(allocator, &Sink(sink))
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* /sys/kernel/debug/freehold: stat has figures, validate fails if an invariant does not hold. */
+#define pr_fmt(fmt) "freehold: " fmt
+
+#include <linux/debugfs.h>
+#include <linux/init.h>
+#include <linux/mm.h>
+#include <linux/percpu.h>
+#include <linux/printk.h>
+#include <linux/seq_file.h>
+
+#include "freehold.h"
+
+/* Pages that a hook has missed: on Linux's lists. */
+static unsigned long strays(struct zone *zone)
+{
+	unsigned long pages = 0;
+	unsigned int cpu;
+	int order;
+
+	for (order = 0; order < NR_PAGE_ORDERS; order++)
+		pages += READ_ONCE(zone->free_area[order].nr_free) << order;
+	for_each_possible_cpu(cpu)
+		pages += READ_ONCE(per_cpu_ptr(zone->per_cpu_pageset, cpu)->count);
+	return pages;
+}
+
+static int stat_show(struct seq_file *file, void *unused)
+{
+	struct zone *zone;
+
+	for_each_populated_zone(zone) {
+		seq_printf(file, "zone %s\n", zone->name);
+		seq_printf(file, "linux_free_pages %lu\n",
+			   zone_page_state_snapshot(zone, NR_FREE_PAGES));
+		seq_printf(file, "linux_listed_pages %lu\n", strays(zone));
+		if (zone->freehold)
+			freehold_stat(zone->freehold, file);
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(stat);
+
+/* Reading fails with EIO if an invariant does not hold; the log says which. */
+static int validate_show(struct seq_file *file, void *unused)
+{
+	struct zone *zone;
+
+	for_each_populated_zone(zone) {
+		if (!zone->freehold)
+			continue;
+		seq_printf(file, "zone %s\n", zone->name);
+		if (!freehold_validate(zone->freehold, file) &&
+		    !freehold_validate(zone->freehold, NULL))
+			return -EIO;
+		if (strays(zone)) {
+			pr_err("error: %lu pages of zone %s on Linux's lists\n", strays(zone),
+			       zone->name);
+			return -EIO;
+		}
+	}
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(validate);
+
+static int __init create_files(void)
+{
+	struct dentry *dir = debugfs_create_dir("freehold", NULL);
+
+	debugfs_create_file("stat", 0444, dir, NULL, &stat_fops);
+	debugfs_create_file("validate", 0400, dir, NULL, &validate_fops);
+	return 0;
+}
+late_initcall(create_files);

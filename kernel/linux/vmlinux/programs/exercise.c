@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Loads on the page allocator of the kernel that runs it.
+ *
+ *     exercise faults processes|threads WORKERS MIB ROUNDS [huge]
+ *         each worker maps memory, touches each page, checks each page, and unmaps it, again and
+ *         again; prints what a page costs the first one: faults, and what unmapping frees. Time is
+ *         the CPU's counter, which under QEMU with -icount counts instructions
+ *     exercise load SECONDS
+ *         the same of two processes, of differing sizes, until time is up
+ *     exercise oom
+ *         a process takes memory until it is killed, which must not be before it has most of what
+ *         is free
+ *     exercise reclaim DISK
+ *         reads 512 MiB of it once, and 80 MiB again and again meanwhile, which share pageblocks;
+ *         most of the latter must stay in memory
+ *     exercise stranded MIB
+ *         a process touches memory on the last of three CPUs or more, which goes offline; frees it
+ *         on CPU 1, but for a page of each 2 MiB; and has CPU 1 go offline. No cache may keep that
+ *     exercise hugetlb PAGES
+ *         maps that many pages of the pool and checks them
+ *     exercise fork PROCESSES
+ *         as many live at the same time, since the kernel's stacks come in bulk
+ *
+ * A page that has another content than it was given ends it: somebody else has that page.
+ *
+ * Exit codes: 0 done, 1 it failed, 2 bad arguments.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#define PAGE_BYTES	4096ul
+#define HUGE_BYTES	(2ul << 20)
+#define WORKERS_MAX	16
+
+struct worker {
+	uint64_t touched;	/* of the best round */
+	uint64_t unmapped;
+	size_t bytes;
+	size_t step;
+	unsigned long rounds;	/* until the deadline, if 0 */
+	time_t deadline;
+	unsigned int nth;
+	int huge;
+};
+
+static void die(const char *what)
+{
+	fprintf(stderr, "exercise: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static char *map(size_t bytes, int flags)
+{
+	char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+
+	if (start == MAP_FAILED)
+		die("mmap");
+	return start;
+}
+
+/* No other worker, round or page has this. */
+static uint64_t stamp(const struct worker *self, unsigned long round, size_t at)
+{
+	return ((uint64_t)(getpid() + self->nth) << 48) ^ ((uint64_t)round << 32) ^ (at | 1);
+}
+
+static void check(const struct worker *self, char *start, unsigned long round)
+{
+	size_t at;
+
+	for (at = 0; at < self->bytes; at += PAGE_BYTES) {
+		uint64_t *page = (uint64_t *)(start + at);
+		uint64_t wanted = at % self->step ? 0 : stamp(self, round, at);
+
+		if (page[0] == wanted && page[PAGE_BYTES / 8 - 1] == 0)
+			continue;
+		fprintf(stderr, "freehold: error: page %zu has %llx and %llx, not %llx and 0\n",
+			at / PAGE_BYTES, (unsigned long long)page[0],
+			(unsigned long long)page[PAGE_BYTES / 8 - 1], (unsigned long long)wanted);
+		exit(1);
+	}
+}
+
+static void once(struct worker *self, unsigned long round)
+{
+	size_t length = self->bytes + (self->huge ? HUGE_BYTES : 0), at;
+	uint64_t began, touched, unmapped;
+	char *all = map(length, 0), *start = all;
+
+	if (self->huge) {
+		start = (char *)(((uintptr_t)all + HUGE_BYTES - 1) & -HUGE_BYTES);
+		if (madvise(all, length, MADV_HUGEPAGE))
+			die("madvise");
+	}
+	began = __rdtsc();
+	for (at = 0; at < self->bytes; at += self->step)
+		*(volatile uint64_t *)(start + at) = stamp(self, round, at);
+	touched = __rdtsc() - began;
+	check(self, start, round);
+	began = __rdtsc();
+	if (munmap(all, length))
+		die("munmap");
+	unmapped = __rdtsc() - began;
+	if (touched < self->touched)
+		self->touched = touched;
+	if (unmapped < self->unmapped)
+		self->unmapped = unmapped;
+}
+
+static void *work(void *of)
+{
+	struct worker *self = of;
+	cpu_set_t cpus;
+	unsigned long round;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(self->nth % sysconf(_SC_NPROCESSORS_ONLN), &cpus);
+	/* It may fail where CPUs come and go, and matters to figures only. */
+	sched_setaffinity(0, sizeof(cpus), &cpus);
+	for (round = 0; self->rounds ? round < self->rounds : time(NULL) < self->deadline; round++)
+		once(self, round);
+	return NULL;
+}
+
+/* Waits for a process; returns whether it ended by itself and well. */
+static int ended_well(pid_t child)
+{
+	int status;
+
+	if (waitpid(child, &status, 0) != child)
+		die("waitpid");
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/* Runs all workers; returns whether all ended well. */
+static int run(struct worker *workers, unsigned int many, int threads)
+{
+	pthread_t thread[WORKERS_MAX];
+	pid_t child[WORKERS_MAX];
+	unsigned int i;
+	int well = 1;
+
+	for (i = 0; i < many; i++) {
+		if (threads) {
+			errno = pthread_create(&thread[i], NULL, work, &workers[i]);
+			if (errno)
+				die("pthread_create");
+			continue;
+		}
+		child[i] = fork();
+		if (child[i] < 0)
+			die("fork");
+		if (!child[i]) {
+			work(&workers[i]);
+			_exit(0);
+		}
+	}
+	for (i = 0; i < many; i++) {
+		if (threads)
+			pthread_join(thread[i], NULL);
+		else
+			well &= ended_well(child[i]);
+	}
+	return well;
+}
+
+/* The sum of the figures that follow a name in a file; 0 if there is no such file. */
+static unsigned long sum_of(const char *path, const char *name)
+{
+	FILE *file = fopen(path, "r");
+	unsigned long sum = 0, one;
+	char line[128], word[64];
+
+	while (file && fgets(line, sizeof(line), file))
+		if (sscanf(line, "%63s %lu", word, &one) == 2 && !strcmp(word, name))
+			sum += one;
+	if (file)
+		fclose(file);
+	return sum;
+}
+
+static struct worker *shared_workers(void)
+{
+	struct worker *workers = mmap(NULL, WORKERS_MAX * sizeof(*workers), PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (workers == MAP_FAILED)
+		die("mmap");
+	return workers;
+}
+
+static int faults(const char *kind, unsigned int many, size_t mib, unsigned long rounds, int huge)
+{
+	struct worker *workers = shared_workers();
+	size_t step = huge ? HUGE_BYTES : PAGE_BYTES;
+	unsigned long huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc");
+	unsigned int i;
+	int threads = !strcmp(kind, "threads");
+
+	if (!many || many > WORKERS_MAX || !mib || !rounds || (!threads && strcmp(kind, "processes")))
+		return 2;
+	for (i = 0; i < many; i++)
+		workers[i] = (struct worker) { .touched = UINT64_MAX, .unmapped = UINT64_MAX,
+					       .bytes = mib << 20, .step = step,
+					       .rounds = rounds, .nth = i, .huge = huge };
+	if (!run(workers, many, threads))
+		return 1;
+	huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc") - huge_pages;
+	printf("freehold: result: run=faults kind=%s workers=%u page=%s huge_pages=%lu "
+	       "touch_min=%lu unmap_min=%lu\n", kind, many, huge ? "2MiB" : "4KiB", huge_pages,
+	       workers[0].touched / (workers[0].bytes / step),
+	       workers[0].unmapped / (workers[0].bytes / step));
+	/* Memory may be too scattered for some, but not for all. */
+	return huge && !huge_pages;
+}
+
+static int load(unsigned long seconds)
+{
+	struct worker *workers = shared_workers();
+	unsigned int i;
+
+	for (i = 0; i < 2; i++)
+		workers[i] = (struct worker) { .bytes = (i + 1) * 12ul << 20, .step = PAGE_BYTES,
+					       .deadline = time(NULL) + seconds, .nth = i };
+	return !run(workers, 2, 0);
+}
+
+static int oom(void)
+{
+	unsigned long free_pages = sum_of("/proc/meminfo", "MemFree:") / 4;
+	_Atomic unsigned long *taken = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE,
+					    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child = fork();
+	int status;
+
+	if (taken == MAP_FAILED || child < 0)
+		die("fork");
+	if (!child) {
+		/* More than any machine of the tests has. */
+		size_t bytes = 64ul << 30, at;
+		FILE *score = fopen("/proc/self/oom_score_adj", "w");
+		char *start;
+
+		if (!score || fputs("1000", score) < 0 || fclose(score))
+			die("oom_score_adj");
+		start = map(bytes, MAP_NORESERVE);
+		for (at = 0; at < bytes; at += PAGE_BYTES) {
+			start[at] = 1;
+			++*taken;
+		}
+		_exit(0);
+	}
+	if (waitpid(child, &status, 0) != child)
+		die("waitpid");
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+		fprintf(stderr, "exercise: not killed: status %x\n", status);
+		return 1;
+	}
+	printf("freehold: result: run=oom free_pages=%lu taken=%lu\n", free_pages, *taken);
+	return *taken < free_pages / 10 * 9;
+}
+
+static unsigned long reclaimed_pages(void)
+{
+	return sum_of("/proc/vmstat", "pgsteal_kswapd") + sum_of("/proc/vmstat", "pgsteal_direct");
+}
+
+static void read_page(int disk, unsigned long page)
+{
+	char buffer[PAGE_BYTES];
+
+	if (pread(disk, buffer, PAGE_BYTES, page * PAGE_BYTES) != (ssize_t)PAGE_BYTES)
+		die("pread");
+}
+
+static int reclaim(const char *path)
+{
+	const unsigned long hot = 20480, cold = 131072;
+	unsigned long before = sum_of("/proc/vmstat", "pgpgin"), reclaimed = reclaimed_pages();
+	unsigned long i, again, free_min = -1ul;
+	int disk = open(path, O_RDONLY);
+
+	if (disk < 0)
+		die(path);
+	/* One page a read. */
+	errno = posix_fadvise(disk, 0, 0, POSIX_FADV_RANDOM);
+	if (errno)
+		die("posix_fadvise");
+	for (i = 0; i < cold; i++) {
+		read_page(disk, i % hot);
+		read_page(disk, hot + i);
+		if (i % 256 == 0) {
+			unsigned long free_pages = sum_of("/proc/vmstat", "nr_free_pages");
+
+			free_min = free_pages < free_min ? free_pages : free_min;
+		}
+	}
+	/* In KiB; less what was read for the first time. */
+	again = (sum_of("/proc/vmstat", "pgpgin") - before) / 4 - hot - cold;
+	reclaimed = reclaimed_pages() - reclaimed;
+	printf("freehold: result: run=reclaim read_again=%lu reclaimed=%lu free_min=%lu\n", again,
+	       reclaimed, free_min);
+	return again > hot / 4;
+}
+
+static void set_online(long cpu, int online)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%ld/online", cpu);
+	file = fopen(path, "w");
+	if (!file || fprintf(file, "%d", online) < 0 || fclose(file))
+		die(path);
+}
+
+static unsigned long cached_pages(void)
+{
+	return sum_of("/sys/kernel/debug/freehold/stat", "nr_pcp_pages");
+}
+
+static void move_to(long cpu)
+{
+	cpu_set_t cpus;
+
+	CPU_ZERO(&cpus);
+	CPU_SET(cpu, &cpus);
+	if (sched_setaffinity(0, sizeof(cpus), &cpus))
+		die("sched_setaffinity");
+}
+
+static int stranded(size_t mib)
+{
+	long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
+	struct worker self = { .bytes = mib << 20, .step = PAGE_BYTES };
+	unsigned long before, after;
+	char *start;
+	size_t at;
+
+	if (last < 2)
+		die("not enough CPUs");
+	set_online(last, 0);
+	set_online(1, 0);
+	before = cached_pages();
+	set_online(1, 1);
+	set_online(last, 1);
+	move_to(last);
+	start = map(self.bytes, 0);
+	for (at = 0; at < self.bytes; at += PAGE_BYTES)
+		*(uint64_t *)(start + at) = stamp(&self, 0, at);
+	set_online(last, 0);
+	check(&self, start, 0);
+	move_to(1);
+	for (at = 0; at < self.bytes; at += HUGE_BYTES)
+		if (madvise(start + at, HUGE_BYTES - PAGE_BYTES, MADV_DONTNEED))
+			die("madvise");
+	set_online(1, 0);
+	after = cached_pages();
+	set_online(1, 1);
+	set_online(last, 1);
+	printf("freehold: result: run=stranded cached_before=%lu cached_after=%lu freed=%lu\n",
+	       before, after, self.bytes / PAGE_BYTES);
+	return after > before + self.bytes / PAGE_BYTES / 2;
+}
+
+static int hugetlb(size_t pages)
+{
+	char *start = map(pages * HUGE_BYTES, MAP_HUGETLB);
+	size_t at;
+
+	for (at = 0; at < pages * HUGE_BYTES; at += PAGE_BYTES)
+		*(size_t *)(start + at) = at;
+	for (at = 0; at < pages * HUGE_BYTES; at += PAGE_BYTES) {
+		if (*(size_t *)(start + at) != at) {
+			fprintf(stderr, "freehold: error: content of huge pages at %zx\n", at);
+			return 1;
+		}
+	}
+	if (munmap(start, pages * HUGE_BYTES))
+		die("munmap");
+	printf("freehold: result: run=hugetlb pages=%zu\n", pages);
+	return 0;
+}
+
+static int fork_many(unsigned int many)
+{
+	pid_t *children = calloc(many, sizeof(*children));
+	unsigned int i;
+	int pipes[2], well = 1;
+
+	if (!children || pipe(pipes))
+		die("pipe");
+	for (i = 0; i < many; i++) {
+		char byte;
+
+		children[i] = fork();
+		if (children[i] < 0)
+			die("fork");
+		if (!children[i]) {
+			/* Until the parent has them all. */
+			close(pipes[1]);
+			_exit(read(pipes[0], &byte, 1) != 0);
+		}
+	}
+	close(pipes[1]);
+	for (i = 0; i < many; i++)
+		well &= ended_well(children[i]);
+	printf("freehold: result: run=fork processes=%u\n", many);
+	return !well;
+}
+
+static unsigned long number(const char *text)
+{
+	return strtoul(text, NULL, 10);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	int status = 2;
+
+	if (!strcmp(what, "faults") && (argc == 6 || (argc == 7 && !strcmp(argv[6], "huge"))))
+		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]),
+				argc == 7);
+	else if (!strcmp(what, "load") && argc == 3)
+		status = load(number(argv[2]));
+	else if (!strcmp(what, "oom") && argc == 2)
+		status = oom();
+	else if (!strcmp(what, "reclaim") && argc == 3)
+		status = reclaim(argv[2]);
+	else if (!strcmp(what, "stranded") && argc == 3)
+		status = stranded(number(argv[2]));
+	else if (!strcmp(what, "hugetlb") && argc == 3)
+		status = hugetlb(number(argv[2]));
+	else if (!strcmp(what, "fork") && argc == 3)
+		status = fork_many(number(argv[2]));
+	if (status == 2)
+		fprintf(stderr, "exercise: bad arguments: see exercise.c\n");
+	return status;
+}
