@@ -44,8 +44,9 @@ bool freehold_show_node(struct seq_file *file, pg_data_t *node);
 
 /*
  * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the
- * same counters; in line as long as that of this CPU suffices. What CPUs cache counts as free: any allocation may have it, and
- * reclaim, which waits for this counter to rise, mostly frees to pageblocks that CPUs hold.
+ * same counters; in line as long as that of this CPU suffices. What CPUs cache counts as free: any
+ * allocation may have it, and reclaim, which waits for this counter to rise, mostly frees to
+ * pageblocks that CPUs hold.
  */
 static __always_inline void freehold_count(struct zone *zone, long pages)
 {
