@@ -130,12 +130,6 @@ unsafe extern "C" fn freehold_free_frames(
     }
 }
 
-/// A CPU returns to the zone what it caches.
-#[unsafe(no_mangle)]
-extern "C" fn freehold_drain_cpu(allocator: &Allocator, cpu: u32) -> i64 {
-    status(allocator.drain(CpuId::new(cpu)))
-}
-
 /// A CPU has gone offline: returns to the zone all that it holds.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_offline_cpu(allocator: &Allocator, cpu: u32) -> i64 {

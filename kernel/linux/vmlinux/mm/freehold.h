@@ -25,7 +25,6 @@ long freehold_alloc_frame(void *state, u32 flags);
 long freehold_free_block(void *state, u64 pfn, u32 order);
 long freehold_alloc_frames(void *state, u64 *pfns, size_t many, u32 flags);
 size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err);
-long freehold_drain_cpu(void *state, u32 cpu);
 long freehold_offline_cpu(void *state, u32 cpu);
 long freehold_tick_cpu(void *state, u32 cpu);
 u64 freehold_count_blocks(void *state, u64 blocks[NR_PAGE_ORDERS]);
