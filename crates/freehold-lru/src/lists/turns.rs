@@ -10,8 +10,8 @@
 //! 1. A CPU takes from its own shard unless that is ahead: by more than two batches, but by a 128th
 //!    of a turn at least, and a 64th at most.
 //! 2. It compares with one other shard at a time, each in its turn. If its own is ahead of that, it
-//!    takes from the other, and compares with it again until that has caught up. Nobody waits for
-//!    the lock of a shard that is not his own: if it is held, he takes from his own.
+//!    takes from the other, and compares with it again until that has caught up. No CPU waits for
+//!    the lock of another shard: if it is held, the CPU takes from its own.
 //! 3. A list that had no frames begins with the most turns that any shard has had.
 //!
 //! So where all CPUs add and reclaim alike, each reclaims what it added itself and shares nothing

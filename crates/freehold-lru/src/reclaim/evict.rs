@@ -3,7 +3,7 @@
 
 use core::cell::Cell;
 
-use super::hunt::{Reclaimed, Round};
+use super::hunt::{Reclaimed, Round, Taken};
 use crate::error::LruError;
 use crate::frames::few::Few;
 use crate::frames::state::{Motion, State};
@@ -26,16 +26,6 @@ const WRITE_COST: u64 = 32;
 
 /// The most frames of a list that are looked at during one hold of its lock.
 const LOOKS_MAX: usize = 512;
-
-/// What was taken off a list.
-#[derive(Default)]
-pub(crate) struct Taken {
-    pub(crate) few: Few,
-    /// How many frames stay, since they were used.
-    pub(crate) spared: u32,
-    /// Whether the lock was held, and nothing was taken.
-    pub(crate) is_missed: bool,
-}
 
 impl<P: Platform, O: Owner> Lru<P, O> {
     /// Isolates up to `count` of the frames that have been on a list longest, or somewhat more if
@@ -79,7 +69,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     fn lock_of(&self, portion: &Portion, near: usize, round: Round) -> Option<ShardGuard<'_, P>> {
         let try_lock = |id| self.vecs.try_lock_at(&self.platform, id);
         let own = match portion.is_distant {
-            // Nobody waits for the lock of others as long as he has frames of his own.
+            // No CPU waits for the lock of another shard as long as its own has frames.
             true => match try_lock(portion.id) {
                 Some(lock) => return Some(lock),
                 None => portion.id.place.shard(near),

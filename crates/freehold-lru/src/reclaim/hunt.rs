@@ -2,6 +2,7 @@
 
 use core::ops::Range;
 
+use crate::frames::few::Few;
 use crate::lru::Lru;
 use crate::owner::protocol::Owner;
 use freehold::platform::Platform;
@@ -78,7 +79,23 @@ pub(crate) struct Progress {
     pub(crate) is_missed: bool,
 }
 
+/// What was taken off a list.
+#[derive(Default)]
+pub(crate) struct Taken {
+    pub(crate) few: Few,
+    /// How many frames stay, since they were used.
+    pub(crate) spared: u32,
+    /// Whether the lock was held, and nothing was taken.
+    pub(crate) is_missed: bool,
+}
+
 impl Progress {
+    /// Notes what was found where frames were taken.
+    pub(super) fn note_taken(&mut self, taken: &Taken) {
+        self.unmarked += u64::from(taken.spared);
+        self.is_missed |= taken.is_missed;
+    }
+
     /// Increases with every pass that made progress.
     pub(crate) fn gains(&self) -> u64 {
         self.done.reclaimed + self.done.deactivated + self.unmarked

@@ -1,7 +1,6 @@
 //! The scan-resistant policy: a short inactive list, and shadows that tell where it is too short.
 
-use super::evict::Taken;
-use super::hunt::{Hunt, Progress, Round};
+use super::hunt::{Hunt, Progress, Round, Taken};
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;
@@ -115,8 +114,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
         sizes: Sizes,
         progress: &mut Progress,
     ) -> Few {
-        progress.unmarked += u64::from(taken.spared);
-        progress.is_missed |= taken.is_missed;
+        progress.note_taken(&taken);
         if active {
             let cold = taken.few.iter().map(|frame| self.frames.state(frame).frames()).sum();
             history.note_scan(taken.spared, cold, sizes.capacity() / 2);

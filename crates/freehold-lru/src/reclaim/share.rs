@@ -236,23 +236,33 @@ mod tests {
     use crate::{GroupId, LruSettings, Verdict};
     use freehold::units::{FrameCount, ZoneKind};
 
+    /// Groups of 3,000 and of 1,000 frames.
+    fn two_groups(lru: &Lru<TestPlatform, Says>) -> [GroupId; 2] {
+        [0..3000, 3000..4000].map(|frames| {
+            let group = lru.create_group(GroupId::ROOT, None).expect("there is room");
+            fill(lru, frames, group);
+            group
+        })
+    }
+
+    /// How many frames each of them has given since.
+    fn given(lru: &Lru<TestPlatform, Says>, groups: [GroupId; 2]) -> [u64; 2] {
+        let [a, b] = groups.map(|group| lru.group_stats(group).unwrap().charged.get());
+        [3000 - a, 1000 - b]
+    }
+
     /// The example at the head of this file.
     #[test]
     fn groups_bear_in_proportion_to_what_is_open() {
         let lru = lru(Says(Verdict::Drop), LruSettings::default());
-        let [a, b] = [0..3000, 3000..4000].map(|frames| {
-            let group = lru.create_group(GroupId::ROOT, None).expect("there is room");
-            fill(&lru, frames, group);
-            group
-        });
+        let groups @ [_, b] = two_groups(&lru);
         lru.set_min(b, FrameCount::new(500)).expect("it is there");
         let hunt = Hunt { nodes: 0..1, ..lru.hunt_within(0, 32) };
         let reach = lru.reach(&hunt);
         assert_eq!((reach.frames, reach.places, lru.priorities(&hunt).0), (4000, 3, 6));
         let given_after = |hunts| {
             (0..hunts).for_each(|_| _ = lru.hunt(&hunt).expect("it is the only one"));
-            let [left_a, left_b] = [a, b].map(|of| lru.group_stats(of).unwrap().charged.get());
-            [3000 - left_a, 1000 - left_b]
+            given(&lru, groups)
         };
         assert_eq!((given_after(1), given_after(1)), ([25, 7], [25 + 24, 7 + 8]));
         let [of_a, of_b] = given_after(68);
@@ -264,17 +274,12 @@ mod tests {
     #[test]
     fn a_locked_place_is_passed_by_and_bears_later() {
         let lru = lru(Says(Verdict::Drop), LruSettings::default());
-        let [a, b] = [0..3000, 3000..4000].map(|frames| {
-            let group = lru.create_group(GroupId::ROOT, None).expect("there is room");
-            fill(&lru, frames, group);
-            group
-        });
+        let groups @ [_, b] = two_groups(&lru);
         let hunt = Hunt { nodes: 0..1, ..lru.hunt_within(0, 33) };
         assert_eq!(lru.priorities(&hunt).0, 6, "shares are 46 and 15 frames, and some 64ths");
         let given_after_hunt = || {
             lru.hunt(&hunt).expect("it is the only one");
-            let [left_a, left_b] = [a, b].map(|of| lru.group_stats(of).unwrap().charged.get());
-            [3000 - left_a, 1000 - left_b]
+            given(&lru, groups)
         };
         let locked = lru.vecs.lock_at(&TestPlatform, Place { slot: b.slot(), node: 0 }.shard(0));
         assert_eq!(given_after_hunt(), [33, 0]);

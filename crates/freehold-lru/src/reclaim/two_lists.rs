@@ -1,8 +1,7 @@
 //! The policy of Linux's two lists: content used twice is active, and active content that was not
 //! used for long becomes inactive while the inactive list is the shorter one.
 
-use super::evict::Taken;
-use super::hunt::{Hunt, Progress, Round};
+use super::hunt::{Hunt, Progress, Round, Taken};
 use crate::frames::few::Few;
 use crate::frames::state::Motion;
 use crate::id::Place;
@@ -50,7 +49,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
                 let due_inactive = chunk(inactive, missing.min(BATCH_MAX as u64));
                 if due_inactive > 0 {
                     let taken = self.take(place, inactive, hunt.zone, round, due_inactive);
-                    progress.is_missed |= taken.is_missed;
+                    progress.note_taken(&taken);
                     progress.done.add(&self.evict(place, kind, taken.few));
                 }
                 looked += due + due_inactive;
@@ -72,8 +71,7 @@ impl<P: Platform, O: Owner> Lru<P, O> {
             (frame, Motion::Deactivate)
         });
         self.put_back_all(aged, &mut gone);
-        progress.unmarked += u64::from(taken.spared);
-        progress.is_missed |= taken.is_missed;
+        progress.note_taken(taken);
         self.vecs.note_cost(place, kind, taken.spared.into());
         self.release_few(&gone);
     }

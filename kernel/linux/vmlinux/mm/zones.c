@@ -125,7 +125,7 @@ void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, 
 	     zone->name);
 }
 
-/* A CPU is dead. Nobody else would look for frames that are freed to pageblocks of its. */
+/* A CPU is dead. No other call would look for frames that are freed to its pageblocks. */
 void freehold_offline(unsigned int cpu)
 {
 	struct zone *zone;

@@ -22,7 +22,7 @@
  *     exercise fork PROCESSES
  *         as many live at the same time, since the kernel's stacks come in bulk
  *
- * A page that has another content than it was given ends it: somebody else has that page.
+ * A page that has another content than it was given ends it: another process has that page, too.
  *
  * Exit codes: 0 done, 1 it failed, 2 bad arguments.
  */

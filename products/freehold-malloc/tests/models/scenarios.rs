@@ -163,7 +163,7 @@ pub(crate) fn two_calls_when_a_purge_is_due(preemptions: usize) {
     });
 }
 
-/// One thread frees much, and another one a little more: one of them is told, whoever sees it.
+/// One thread frees much, and another one a little more: exactly one of them is told.
 pub(crate) fn two_frees_when_use_falls(preemptions: usize) {
     explore(preemptions, || {
         set_clock(0);

@@ -156,14 +156,20 @@ impl<P: Platform> Forest<P> {
 
     /// Removes a pageblock; returns whether it was in the set, and is the caller's now.
     pub(crate) fn remove(&self, tree: &Tree, bit: usize) -> bool {
-        let (index, mask) = (bit / BITS, 1 << (bit % BITS));
+        let mask = 1 << (bit % BITS);
+        self.clear(tree, bit / BITS, mask) & mask != 0
+    }
+
+    /// Clears a bit of a word of the lowest level; returns the word before.
+    #[inline]
+    fn clear(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
         // Acquire: from the CPU that added it. Release: orders this step before that of a CPU that
         // adds one later.
         let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
         if before == mask {
             self.note_emptied(tree, index);
         }
-        before & mask != 0
+        before
     }
 
     /// Removes a pageblock, or if another CPU was faster, one that its word has then; returns
@@ -173,11 +179,7 @@ impl<P: Platform> Forest<P> {
         let (index, mut bit) = (bit / BITS, bit % BITS);
         loop {
             let mask = 1 << bit;
-            // Acquire and release: as in `remove`.
-            let before = self.word(tree, 0, index).fetch_and(!mask, AcqRel);
-            if before == mask {
-                self.note_emptied(tree, index);
-            }
+            let before = self.clear(tree, index, mask);
             if before & mask != 0 {
                 return Some(index * BITS + bit);
             }
@@ -195,7 +197,7 @@ impl<P: Platform> Forest<P> {
         // Relaxed: only a first guess.
         let mut before = word.load(Relaxed);
         while before & mask == mask {
-            // Acquire and release: as in `remove`.
+            // Acquire and release: as in `clear`.
             match word.compare_exchange(before, before & !mask, AcqRel, Relaxed) {
                 Ok(_) => {
                     if before == mask {
