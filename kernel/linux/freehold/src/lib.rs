@@ -5,7 +5,8 @@
 //!   kernel's own inline functions do;
 //! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
 //!   the checks of `freehold-conformance`;
-//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`);
+//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), and
+//!   `moves` those that have content moved;
 //! * [`calls`] is what both have in common;
 //! * [`report`] hands statistics to the C side by name;
 //! * [`panic`] ends in the kernel's `BUG`.
@@ -17,6 +18,8 @@
 mod calls;
 #[cfg(not(feature = "vmlinux"))]
 mod ffi;
+#[cfg(feature = "vmlinux")]
+mod moves;
 mod panic;
 mod platform;
 mod report;

@@ -15,7 +15,7 @@ use crate::calls::{self, Shape, status};
 use crate::platform::{Cpu, Kernel};
 use crate::report::{self, Sink};
 
-type Allocator = PageAllocator<Kernel, Freehold<Kernel>>;
+pub(crate) type Allocator = PageAllocator<Kernel, Freehold<Kernel>>;
 
 /// By the flags of a call: two bits of a migratetype of Linux, and `FREEHOLD_NOWAIT`.
 static REQUESTS: [Request; 8] = {
@@ -29,7 +29,7 @@ static REQUESTS: [Request; 8] = {
 };
 
 #[inline(always)]
-fn request(order: u32, flags: u32) -> Request {
+pub(crate) fn request(order: u32, flags: u32) -> Request {
     REQUESTS[(flags & 7) as usize].with_order(calls::order(order))
 }
 
@@ -155,6 +155,12 @@ extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11
         }
     }
     cached
+}
+
+/// Whether there is a free block of an order or a larger one.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_has_block(allocator: &Allocator, order: u32) -> bool {
+    allocator.has_block(calls::order(order))
 }
 
 /// Statistics, one `fh_emit` a figure.

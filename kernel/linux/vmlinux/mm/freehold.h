@@ -25,20 +25,27 @@ long freehold_alloc_frame(void *state, u32 flags);
 long freehold_free_block(void *state, u64 pfn, u32 order);
 long freehold_alloc_frames(void *state, u64 *pfns, size_t many, u32 flags);
 size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err);
+long freehold_free_range(void *state, u64 first, u64 frames);
 long freehold_offline_cpu(void *state, u32 cpu);
 long freehold_tick_cpu(void *state, u32 cpu);
 u64 freehold_count_blocks(void *state, u64 blocks[NR_PAGE_ORDERS]);
+bool freehold_has_block(void *state, u32 order);
 void freehold_stat(void *state, void *sink);
 bool freehold_validate(void *state, void *sink);
+
+/* freehold/src/moves.rs; control is a struct compact_control. */
+long freehold_alloc_compacting(void *state, u32 order, u32 flags, void *control);
+void freehold_compact(void *state, void *control);
+long freehold_alloc_range(void *state, u64 first, u64 frames, void *control);
 
 /* Whether the zones are Freehold's. */
 extern bool freehold_on;
 
 void freehold_init(void);
-void freehold_lacks(struct zone *zone, unsigned int order);
-bool freehold_has(struct zone *zone, unsigned int order);
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err);
 void freehold_offline(unsigned int cpu);
+void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
+			   unsigned long *blocks, unsigned long *suitable);
 bool freehold_show_node(struct seq_file *file, pg_data_t *node);
 
 /*

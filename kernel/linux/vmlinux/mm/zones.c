@@ -20,7 +20,6 @@ static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMA
 static_assert(NR_PAGE_ORDERS == 11);
 
 /* These look for free pages on Linux's lists, and would find none. */
-static_assert(!IS_ENABLED(CONFIG_MEMORY_ISOLATION), "CMA, memory hotplug, virtio-mem");
 static_assert(!IS_ENABLED(CONFIG_MEMORY_HOTPLUG));
 static_assert(!IS_ENABLED(CONFIG_MEMORY_FAILURE));
 static_assert(!IS_ENABLED(CONFIG_PAGE_REPORTING));
@@ -91,33 +90,6 @@ void __init freehold_init(void)
 			init_zone(zone);
 }
 
-/*
- * Watermarks ask whether there is a block of an order. It is taken for granted until an allocation
- * of this order, or of a lower one, has failed; from then on it is tried, until it succeeds.
- */
-void freehold_lacks(struct zone *zone, unsigned int order)
-{
-	unsigned int before = READ_ONCE(zone->freehold_short);
-
-	if (!before || order < before)
-		WRITE_ONCE(zone->freehold_short, order);
-}
-
-bool freehold_has(struct zone *zone, unsigned int order)
-{
-	unsigned int lacking = READ_ONCE(zone->freehold_short);
-	long pfn;
-
-	if (!lacking || order < lacking)
-		return true;
-	pfn = freehold_alloc_block(zone->freehold, order, MIGRATE_MOVABLE | FREEHOLD_NOWAIT);
-	if (pfn < 0)
-		return false;
-	freehold_free_block(zone->freehold, pfn, order);
-	WRITE_ONCE(zone->freehold_short, 0);
-	return true;
-}
-
 /* A free of what is free already, or of what is no memory. The frames stay as they are. */
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err)
 {
@@ -133,6 +105,23 @@ void freehold_offline(unsigned int cpu)
 	for_each_populated_zone(zone)
 		if (zone->freehold)
 			freehold_offline_cpu(zone->freehold, cpu);
+}
+
+/* Free pages and blocks, and how many of an order the larger ones are: for compaction. */
+void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
+			   unsigned long *blocks, unsigned long *suitable)
+{
+	u64 free[NR_PAGE_ORDERS] = {};
+	unsigned int at;
+
+	freehold_count_blocks(zone->freehold, free);
+	*pages = *blocks = *suitable = 0;
+	for (at = 0; at < NR_PAGE_ORDERS; at++) {
+		*pages += free[at] << at;
+		*blocks += free[at];
+		if (at >= order)
+			*suitable += free[at] << (at - order);
+	}
 }
 
 /* The lines of /proc/buddyinfo, without the lock of zones: this waits for calls. */
