@@ -2,8 +2,9 @@
 //! `migrate_pages`.
 
 use core::ffi::c_void;
+use core::ptr::NonNull;
 
-use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn, RangeRequest};
+use freehold::{FrameCount, Immovable, Migrate, MigrateError, Order, Pfn, RangeRequest};
 
 use crate::calls::{self, status};
 use crate::vmlinux::{Allocator, request};
@@ -62,6 +63,22 @@ extern "C" fn freehold_alloc_range(
 ) -> i64 {
     let request = RangeRequest::exactly(Pfn::new(first), FrameCount::new(frames));
     status(allocator.alloc_range(request, &Kernel(control)).map(|_| ()))
+}
+
+/// Takes frames out of use, after their content has moved elsewhere; without a control, only what is
+/// free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_remove_memory(
+    allocator: &Allocator,
+    first: u64,
+    frames: u64,
+    control: Option<NonNull<c_void>>,
+) -> i64 {
+    let (first, frames) = (Pfn::new(first), FrameCount::new(frames));
+    status(match control {
+        Some(control) => allocator.remove_memory(first, frames, &Kernel(control.as_ptr())),
+        None => allocator.remove_memory(first, frames, &Immovable),
+    })
 }
 
 /// Frees frames, whatever blocks they were allocated in.

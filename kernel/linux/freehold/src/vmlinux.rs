@@ -71,6 +71,18 @@ extern "C" fn freehold_add_memory(allocator: &Allocator, first: u64, frames: u64
     status(added.and_then(|()| allocator.reserve(range.start, range.frames)))
 }
 
+/// Adds memory within the span, all of it free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_add_free(allocator: &Allocator, first: u64, frames: u64) -> i64 {
+    status(allocator.add_memory(calls::range(first, frames)))
+}
+
+/// Whether a frame is free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_is_free(allocator: &Allocator, pfn: u64) -> bool {
+    allocator.is_free(Pfn::new(pfn))
+}
+
 /// Allocates a block and returns its first frame.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_alloc_block(allocator: &Allocator, order: u32, flags: u32) -> i64 {

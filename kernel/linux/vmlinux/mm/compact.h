@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Compaction, included by compaction.c ahead of compact_zone(). Freehold chooses which block moves
- * where; here its pages are isolated and moved.
+ * Compaction and removal of memory, included by compaction.c ahead of compact_zone(). Freehold
+ * chooses which block moves where; here its pages are isolated and moved.
  */
 
 /* A block whose pages are on their way to another. */
@@ -19,7 +19,15 @@ static struct folio *freehold_target(struct folio *src, unsigned long data)
 	unsigned int order = folio_order(src);
 	unsigned long at = folio_pfn(src) - move->from;
 	struct page *page = pfn_to_page(move->to + at);
+	/* A huge page of hugetlb's goes to one of its pool, or to a new one of its own making. */
+	struct migration_target_control hugetlb = {
+		.nid = folio_nid(src),
+		.gfp_mask = GFP_USER | __GFP_MOVABLE | __GFP_RETRY_MAYFAIL,
+		.reason = MR_CONTIG_RANGE,
+	};
 
+	if (folio_test_hugetlb(src))
+		return alloc_migration_target(src, (unsigned long)&hugetlb);
 	if (at + (1ul << order) > 1ul << move->order)
 		return NULL;
 	bitmap_set(move->filled, at, 1u << order);
@@ -37,6 +45,10 @@ static void freehold_untarget(struct folio *dst, unsigned long data)
 	unsigned int order = folio_order(dst);
 	unsigned long at = folio_pfn(dst) - move->to;
 
+	if (folio_test_hugetlb(dst)) {
+		folio_put(dst);
+		return;
+	}
 	if (folio_put_testzero(dst) && free_pages_prepare(&dst->page, order))
 		bitmap_clear(move->filled, at, 1u << order);
 }
@@ -105,4 +117,33 @@ static enum compact_result freehold_compact_zone(struct compact_control *cc,
 		freehold_free_block(zone->freehold, pfn, cc->order);
 	}
 	return COMPACT_SUCCESS;
+}
+
+/* Takes memory out of use, in place of do_migrate_range() and of free lists that are isolated. */
+int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long end)
+{
+	struct compact_control cc = {
+		.order = -1,
+		.zone = zone,
+		.mode = MIGRATE_SYNC,
+		.gfp_mask = GFP_KERNEL,
+		.ignore_skip_hint = true,
+		.no_set_skip_hint = true,
+		.alloc_contig = true,
+	};
+	int tries;
+	long err;
+
+	/* What is on its way to a pool of hugetlb's, or in use for a moment, is met again. */
+	for (tries = 0; tries < 8; tries++) {
+		err = dissolve_free_hugetlb_folios(start, end);
+		if (!err)
+			err = freehold_remove_memory(zone->freehold, start, end - start, &cc);
+		if (err != -EBUSY || signal_pending(current))
+			break;
+		schedule_timeout_uninterruptible(1);
+	}
+	if (!err)
+		freehold_count(zone, -(long)(end - start));
+	return err;
 }

@@ -11,6 +11,7 @@
 #include <linux/types.h>
 #include <linux/vmstat.h>
 
+struct page;
 struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
@@ -20,12 +21,13 @@ struct seq_file;
 long freehold_bytes(u64 first, u64 frames, u32 cpus);
 long freehold_create(void *buffer, size_t bytes, u64 first, u64 frames, u32 cpus, void **state);
 long freehold_add_memory(void *state, u64 first, u64 frames);
+long freehold_add_free(void *state, u64 first, u64 frames);
+bool freehold_is_free(void *state, u64 pfn);
 long freehold_alloc_block(void *state, u32 order, u32 flags);
 long freehold_alloc_frame(void *state, u32 flags);
 long freehold_free_block(void *state, u64 pfn, u32 order);
 long freehold_alloc_frames(void *state, u64 *pfns, size_t many, u32 flags);
 size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err);
-long freehold_free_range(void *state, u64 first, u64 frames);
 long freehold_offline_cpu(void *state, u32 cpu);
 long freehold_tick_cpu(void *state, u32 cpu);
 u64 freehold_count_blocks(void *state, u64 blocks[NR_PAGE_ORDERS]);
@@ -37,12 +39,21 @@ bool freehold_validate(void *state, void *sink);
 long freehold_alloc_compacting(void *state, u32 order, u32 flags, void *control);
 void freehold_compact(void *state, void *control);
 long freehold_alloc_range(void *state, u64 first, u64 frames, void *control);
+long freehold_remove_memory(void *state, u64 first, u64 frames, void *control);
+long freehold_free_range(void *state, u64 first, u64 frames);
 
 /* Whether the zones are Freehold's. */
 extern bool freehold_on;
 
 void freehold_init(void);
+void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end);
+bool freehold_adopts(struct zone *zone, unsigned long pfn, unsigned int order);
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err);
+int freehold_begin_online(struct zone *zone, unsigned long pfn, unsigned long pages);
+void freehold_end_online(void);
+int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long end);
+bool freehold_take_off(struct page *page);
+bool freehold_put_back(struct page *page);
 void freehold_offline(unsigned int cpu);
 void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
 			   unsigned long *blocks, unsigned long *suitable);

@@ -11,6 +11,7 @@
 #include <linux/printk.h>
 #include <linux/sched/clock.h>
 #include <linux/seq_file.h>
+#include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
@@ -19,11 +20,8 @@
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
 static_assert(NR_PAGE_ORDERS == 11);
 
-/* These look for free pages on Linux's lists, and would find none. */
-static_assert(!IS_ENABLED(CONFIG_MEMORY_HOTPLUG));
-static_assert(!IS_ENABLED(CONFIG_MEMORY_FAILURE));
+/* It looks for free pages on Linux's lists, and would find none. */
 static_assert(!IS_ENABLED(CONFIG_PAGE_REPORTING));
-static_assert(!IS_ENABLED(CONFIG_HIBERNATION));
 /* With these it was never booted. */
 static_assert(!IS_ENABLED(CONFIG_DEFERRED_STRUCT_PAGE_INIT));
 static_assert(!IS_ENABLED(CONFIG_UNACCEPTED_MEMORY));
@@ -41,6 +39,22 @@ static int __init parse(char *text)
 }
 early_param("freehold", parse);
 
+/*
+ * The frames that a zone with some memory may come to have: to whole GiB, which costs no more, and
+ * where memory may be added, as far as the firmware says.
+ */
+void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end)
+{
+	if (IS_ENABLED(CONFIG_MEMORY_HOTPLUG)) {
+		start = round_down(start, SZ_1G >> PAGE_SHIFT);
+		end = round_up(end, SZ_1G >> PAGE_SHIFT);
+		if (end > PFN_DOWN(SZ_4G))
+			end = max(end, (unsigned long)max_possible_pfn);
+	}
+	zone->freehold_first = start;
+	zone->freehold_frames = end - start;
+}
+
 static void __init init_zone(struct zone *zone)
 {
 	unsigned long start, end, memory = 0;
@@ -49,13 +63,14 @@ static void __init init_zone(struct zone *zone)
 	long bytes, err;
 	int i;
 
-	bytes = freehold_bytes(zone->zone_start_pfn, zone->spanned_pages, nr_cpu_ids);
+	freehold_set_span(zone, zone->zone_start_pfn, zone_end_pfn(zone));
+	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
 	if (bytes < 0)
 		panic("freehold: zone %s: error %ld\n", zone->name, bytes);
 	buffer = memblock_alloc(bytes, PAGE_SIZE);
 	if (!buffer)
 		panic("freehold: no %ld bytes for zone %s\n", bytes, zone->name);
-	err = freehold_create(buffer, bytes, zone->zone_start_pfn, zone->spanned_pages,
+	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,
 			      nr_cpu_ids, &state);
 	/* Ranges of whole frames, of which no two overlap. Zones may: then both know the frame. */
 	for_each_mem_pfn_range(i, zone_to_nid(zone), &start, &end, NULL) {
@@ -70,7 +85,7 @@ static void __init init_zone(struct zone *zone)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
 	pr_info("zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
-		zone->name, memory, zone->spanned_pages, bytes, (sched_clock() - begin) / 1000);
+		zone->name, memory, zone->freehold_frames, bytes, (sched_clock() - begin) / 1000);
 }
 
 /*
