@@ -60,6 +60,25 @@ impl Migrate for Mover {
     fn frees_source(&self) -> bool {
         self.frees != Frees::Allocator
     }
+
+    fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
+        match self.rng.borrow_mut().u8(..4) {
+            0 => return Err(MigrateError::Busy),
+            1 => return Err(MigrateError::Failed),
+            _ => {}
+        }
+        let mut ledger = self.world.ledger.borrow_mut();
+        let held = Block { pfn: from, order };
+        let Some(place) = ledger.pool.iter().position(|&block| block == held) else {
+            return Err(MigrateError::Busy);
+        };
+        ledger.pool.swap_remove(place);
+        ledger.strike(held);
+        drop(ledger);
+        self.world.flow.freeing_block(held, || self.world.frames.free(from, order));
+        self.world.tally.borrow_mut().moves += 1;
+        Ok(())
+    }
 }
 
 impl Mover {

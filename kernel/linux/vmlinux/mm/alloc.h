@@ -77,6 +77,13 @@ static __always_inline struct page *freehold_alloc_plenty(gfp_t gfp, unsigned in
 	return page;
 }
 
+/* The same for a larger block, apart: for a single page, the order is a constant. */
+static noinline struct page *freehold_alloc_plenty_of(gfp_t gfp, unsigned int order, int nid,
+						      const nodemask_t *nodes)
+{
+	return freehold_alloc_plenty(gfp, order, nid, nodes);
+}
+
 /*
  * Single pages for a list, or for the empty slots of an array, from slot *nr_populated on, up to
  * nr_pages in all. Counts *nr_populated up, and returns how many there are new.
