@@ -5,7 +5,8 @@
 //!   kernel's own inline functions do;
 //! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
 //!   the checks of `freehold-conformance`;
-//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`);
+//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), of
+//!   one `design`;
 //! * [`calls`] is what both have in common;
 //! * [`report`] hands statistics to the C side by name;
 //! * [`panic`] ends in the kernel's `BUG`.
@@ -15,6 +16,8 @@
 #![no_std]
 
 mod calls;
+#[cfg(feature = "vmlinux")]
+mod design;
 #[cfg(not(feature = "vmlinux"))]
 mod ffi;
 mod panic;
