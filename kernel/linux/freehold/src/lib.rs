@@ -8,6 +8,7 @@
 //! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), of
 //!   one `design`;
 //! * [`calls`] is what both have in common;
+//! * `locks` is the machine with locks that count, with the feature `lock-stats`;
 //! * [`report`] hands statistics to the C side by name;
 //! * [`panic`] ends in the kernel's `BUG`.
 //!
@@ -20,6 +21,8 @@ mod calls;
 mod design;
 #[cfg(not(feature = "vmlinux"))]
 mod ffi;
+#[cfg(feature = "lock-stats")]
+mod locks;
 mod panic;
 mod platform;
 mod report;

@@ -7,12 +7,11 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use freehold::platform::Native;
 use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request};
 
 use crate::calls::{self, Shape, status};
 use crate::design::Design;
-use crate::platform::{Cpu, Kernel};
+use crate::platform::{KERNEL, Kernel};
 use crate::report::{self, Sink};
 
 type Allocator = PageAllocator<Kernel, Design<Kernel>>;
@@ -59,7 +58,7 @@ unsafe extern "C" fn freehold_create(
     state: &mut Option<&'static Allocator>,
 ) -> i64 {
     // SAFETY: as the caller promises.
-    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, Native(Cpu)) };
+    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, KERNEL) };
     status(made.map(|made| *state = Some(made)))
 }
 
@@ -167,4 +166,13 @@ extern "C" fn freehold_stat(allocator: &Allocator, sink: *mut c_void) {
 #[unsafe(no_mangle)]
 extern "C" fn freehold_validate(allocator: &Allocator, sink: *mut c_void) -> bool {
     report::validate(allocator, &Sink(sink))
+}
+
+/// How often the locks of all allocators of the design were taken, where that is counted.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_locks(sink: *mut c_void) {
+    #[cfg(feature = "lock-stats")]
+    crate::locks::report(&Sink(sink));
+    #[cfg(not(feature = "lock-stats"))]
+    let _ = sink;
 }

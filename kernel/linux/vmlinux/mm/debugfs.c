@@ -38,6 +38,8 @@ static int stat_show(struct seq_file *file, void *unused)
 		if (zone->freehold)
 			freehold_stat(zone->freehold, file);
 	}
+	/* Of all zones; there are none without CONFIG_LOCK_STAT. */
+	freehold_locks(file);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stat);

@@ -33,7 +33,8 @@
 	CALL(design, u64, count_blocks, (void *state, u64 blocks[NR_PAGE_ORDERS]),	\
 	     (state, blocks))								\
 	CALL(design, void, stat, (void *state, void *sink), (state, sink))		\
-	CALL(design, bool, validate, (void *state, void *sink), (state, sink))
+	CALL(design, bool, validate, (void *state, void *sink), (state, sink))		\
+	CALL(design, void, locks, (void *sink), (sink))
 
 #define FREEHOLD_DECLARE(design, type, name, params, args) type design##_##name params;
 FREEHOLD_CALLS(FREEHOLD_DECLARE, own)
