@@ -12,10 +12,21 @@ use freehold::{
 use super::actor::{Actor, World, is_nowait};
 use super::ledger::Block;
 
+/// Who frees what content was moved out of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Frees {
+    Allocator,
+    Mover,
+    MoverLater,
+}
+
 /// Moves blocks of the pool.
 struct Mover {
     world: Rc<World>,
     rng: RefCell<Rng>,
+    frees: Frees,
+    /// Blocks that it still has to free.
+    left: RefCell<Vec<Block>>,
 }
 
 impl Migrate for Mover {
@@ -37,28 +48,54 @@ impl Migrate for Mover {
         ledger.pool[place] = moved;
         self.world.tally.borrow_mut().moves += 1;
         self.world.flow.note_move(order.frames().get());
+        drop(ledger);
+        match self.frees {
+            Frees::Allocator => {}
+            Frees::Mover => self.free(held),
+            Frees::MoverLater => self.left.borrow_mut().push(held),
+        }
         Ok(())
+    }
+
+    fn frees_source(&self) -> bool {
+        self.frees != Frees::Allocator
+    }
+}
+
+impl Mover {
+    fn free(&self, block: Block) {
+        assert_eq!(self.world.frames.free(block.pfn, block.order), Ok(()), "freeing {block:?}");
     }
 }
 
 impl Actor {
-    fn mover(&mut self) -> Mover {
+    /// Makes a call that may move blocks.
+    fn moving<R>(&mut self, call: impl FnOnce(&Mover) -> R) -> R {
         let rng = RefCell::new(Rng::with_seed(self.rng.u64(..)));
-        Mover { world: Rc::clone(&self.world), rng }
+        let ways = [Frees::Allocator, Frees::Mover, Frees::MoverLater];
+        let frees = *self.rng.choice(&ways).expect("not empty");
+        let mover = Mover { world: Rc::clone(&self.world), rng, frees, left: RefCell::default() };
+        self.world.flow.moving(|| {
+            let result = call(&mover);
+            mover.left.take().into_iter().for_each(|block| mover.free(block));
+            result
+        })
     }
 
     /// Compacts everything, or for one request.
     pub(super) fn compact(&mut self) {
-        let mover = self.mover();
+        let world = Rc::clone(&self.world);
         if self.rng.u8(..4) == 0 {
-            self.world.flow.moving(|| self.world.frames.compact(&mover));
+            self.moving(|mover| world.frames.compact(mover));
             return;
         }
         let order = Order::new(self.rng.u8(1..=Order::BUDDY_MAX.get()));
         let (request, limit) = self.request(order);
-        let World { frames, flow, .. } = &*self.world;
-        let call = || frames.alloc_compacting(request, &mover);
-        match flow.moving(|| flow.allocating_block(order, call)) {
+        let World { frames, flow, .. } = &*world;
+        let got = self.moving(|mover| {
+            flow.allocating_block(order, || frames.alloc_compacting(request, mover))
+        });
+        match got {
             Ok(pfn) => self.take(Block { pfn, order }, limit),
             Err(Error::OutOfMemory | Error::BelowWatermark) => {
                 self.world.tally.borrow_mut().refusals += 1;
@@ -70,7 +107,6 @@ impl Actor {
 
     /// Requests a range and frees it, as a whole or block by block; or makes an invalid request.
     pub(super) fn range(&mut self) {
-        let mover = self.mover();
         let most = if self.rng.u8(..4) == 0 { 2500 } else { 700 };
         let frames = FrameCount::new(self.rng.u64(1..=most));
         // If a CPU has stopped, it may obstruct each place, and each takes long to give up.
@@ -79,9 +115,11 @@ impl Actor {
         let request = RangeRequest::new(frames).align(align);
         let world = Rc::clone(&self.world);
         let flow = &world.flow;
-        let call = || world.frames.alloc_range(request, &mover);
-        let got = |result: &Result<_, _>| if result.is_ok() { frames.get() } else { 0 };
-        match flow.moving(|| flow.allocating(frames.get(), call, got)) {
+        let count = |result: &Result<_, _>| if result.is_ok() { frames.get() } else { 0 };
+        let got = self.moving(|mover| {
+            flow.allocating(frames.get(), || world.frames.alloc_range(request, mover), count)
+        });
+        match got {
             Ok(first) => {
                 assert_eq!(first.get() % align.get(), 0, "{request:?} was given {first}");
                 world.tally.borrow_mut().ranges += 1;
@@ -104,8 +142,8 @@ impl Actor {
             }
             Err(error) => panic!("allocating {request:?}: {error}"),
         }
-        let refused = |request, error| {
-            let got = flow.moving(|| world.frames.alloc_range(request, &mover));
+        let mut refused = |request, error| {
+            let got = self.moving(|mover| world.frames.alloc_range(request, mover));
             assert_eq!(got, Err(error), "{request:?}");
         };
         refused(RangeRequest::new(FrameCount::ZERO), Error::BadRange);
@@ -115,12 +153,11 @@ impl Actor {
 
     /// Removes memory: a few frames, or up to several pageblocks. It may be added again.
     pub(super) fn remove_memory(&mut self) {
-        let mover = self.mover();
         let world = Rc::clone(&self.world);
         let most = if self.rng.bool() { 8 } else { 1200 };
         let range = world.ledger.borrow().pick(&mut self.rng, most);
-        let call = || world.frames.remove_memory(range.start, range.frames, &mover);
-        match world.flow.moving(call) {
+        let got = self.moving(|mover| world.frames.remove_memory(range.start, range.frames, mover));
+        match got {
             Ok(()) => {
                 world.ledger.borrow_mut().remove_memory(range);
                 world.late.borrow_mut().push(range);

@@ -142,6 +142,9 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             return Ok(Err(error));
         }
         target.keep();
+        if owner.frees_source() {
+            return Ok(Ok(()));
+        }
         if design.claim(context.platform, from_pfn, order).is_err() {
             // The owner reports it moved, but the block is not freed: a concurrent free of it was
             // erroneous.

@@ -166,8 +166,14 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             Ok(()) => {
                 self.in_flight = None;
                 self.handed_out += order.frames();
+                if self.owner.frees_source() {
+                    self.report.migrated += order.frames();
                 // The owner may have moved another block than the one that was found.
-                if self.design.claim(self.context.platform, frames.pfn_of(from), order).is_ok() {
+                } else if self
+                    .design
+                    .claim(self.context.platform, frames.pfn_of(from), order)
+                    .is_ok()
+                {
                     self.left.push(frames, from);
                     self.left_blocks += 1;
                     self.taken_back += order.frames();

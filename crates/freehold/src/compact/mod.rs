@@ -18,8 +18,9 @@ pub const COSTLY_ORDER: Order = Order::new(3);
 /// are allocated, with the same order and migratetype, and the allocator holds no lock: the owner
 /// may call it, and other CPUs proceed.
 ///
-/// * `Ok`: the owner now holds `to`, and no longer `from`, which the allocator frees. The owner may
-///   free `to` from the moment it has switched, even before the call returns.
+/// * `Ok`: the owner now holds `to`, and no longer `from`, which the allocator frees, unless
+///   [`Migrate::frees_source`]. The owner may free `to` from the moment it has switched, even
+///   before the call returns.
 /// * `Err`: nothing has moved. The owner still holds `from`, or freed it itself, and does not hold
 ///   `to`, which the allocator frees.
 /// * An owner that has freed `from`, or does so concurrently, must return [`MigrateError::Busy`].
@@ -35,6 +36,13 @@ pub trait Migrate {
     ///
     /// [`MigrateError`] if nothing has moved.
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError>;
+
+    /// Whether the owner itself frees `from` when its content has moved, at once or later: as
+    /// Linux's `migrate_pages` does, where others may hold a page for a while. Then it may also
+    /// move content in parts, free what is left of `to`, and keep what is left of `from`.
+    fn frees_source(&self) -> bool {
+        false
+    }
 }
 
 /// Why an owner did not move content.

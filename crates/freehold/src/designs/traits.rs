@@ -10,7 +10,7 @@ use crate::request::Request;
 use crate::stat::{
     Census, Events, FrameStatus, FreeByType, NumaEvents, Violation, ZoneLevel, ZoneStats,
 };
-use crate::units::{CpuId, FrameCount, Order, Pfn};
+use crate::units::{CpuId, FrameCount, ORDERS, Order, Pfn};
 
 /// Allocation, a block at a time.
 pub trait Alloc<P: Platform> {
@@ -133,6 +133,13 @@ pub trait Inspect<P: Platform> {
 
     /// The free blocks of the zone at `index` by migratetype, if there is one.
     fn free_by_type(&self, context: Context<'_, P>, index: usize) -> Option<FreeByType>;
+
+    /// Whether a zone has a free block of an order, or a larger one.
+    fn has_block(&self, context: Context<'_, P>, order: Order) -> bool {
+        let has = |counts: &[u64; ORDERS]| counts.iter().skip(order.index()).any(|&many| many > 0);
+        let mut zones = (0..).map_while(|index| self.free_by_type(context, index));
+        zones.any(|zone| zone.blocks.iter().any(has))
+    }
 
     /// What has happened so far.
     fn events(&self, context: Context<'_, P>) -> Events;

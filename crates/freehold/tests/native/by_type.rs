@@ -2,12 +2,16 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
+use crate::random::Random;
 use freehold::designs::Design;
-use freehold::{Config, FrameCount, FreeByType, MemoryRange, MigrateType, NodeId, Order, Pfn};
-use freehold::{Request, ZoneKind};
+use freehold::{
+    Config, FrameCount, FreeByType, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
+    Watermark, ZoneKind,
+};
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const FRAMES: u64 = 16 * PAGEBLOCK;
+const ORDERS: usize = Order::PAGEBLOCK.index() + 1;
 const HALF: u64 = PAGEBLOCK / 2;
 
 /// Two zones, the second one with half a pageblock at its end.
@@ -67,7 +71,41 @@ fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
     assert_eq!(frames_of(&movable), FRAMES + HALF - 1);
 }
 
+/// Asks for blocks of each order from one frame free to all, in random turns: there is one exactly
+/// if it can be allocated, also if only a CPU has it.
+fn a_block_is_there_if_it_can_be_had<D: Design<TestPlatform>>() {
+    let (machine, mut random) = (machine::<D>(), Random(3));
+    let any = Request::default().watermark(Watermark::Ignore);
+    let mut held: Vec<_> = std::iter::from_fn(|| machine.alloc(any).ok()).collect();
+    assert_eq!(held.len() as u64, 2 * FRAMES + HALF);
+    let (mut there, mut missing) = ([0; ORDERS], [0; ORDERS]);
+    while !held.is_empty() {
+        // Runs become longer when neighbours are freed together.
+        let first = random.below(held.len()) & !63;
+        for _ in 0..random.below(64).min(held.len() - first) {
+            machine.free(held.remove(first), Order::ZERO).unwrap();
+        }
+        for order in 0..=Order::PAGEBLOCK.get() {
+            // The others do not look into per-CPU lists.
+            if D::NAME != "freehold" {
+                machine.drain_all();
+            }
+            let has = machine.has_block(Order::new(order));
+            let got = machine.alloc(any.with_order(Order::new(order)));
+            // This one merges when it has to.
+            let may_miss = D::NAME == "lazy-merge" && got.is_ok();
+            assert!(has == got.is_ok() || may_miss, "order {order}, {} in use", held.len());
+            let count = if has { &mut there } else { &mut missing };
+            count[usize::from(order)] += 1;
+            got.into_iter().for_each(|pfn| machine.free(pfn, Order::new(order)).unwrap());
+        }
+    }
+    let both = |order: usize| there[order] > 0 && missing[order] > 0;
+    assert!((4..=usize::from(Order::PAGEBLOCK.get())).all(both), "{there:?} {missing:?}");
+}
+
 test_designs!(TestPlatform: [
+    a_block_is_there_if_it_can_be_had,
     at_first_all_is_movable_and_in_the_largest_blocks,
     a_type_has_what_it_was_given_and_does_not_use,
 ]);

@@ -9,11 +9,13 @@ use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, SPAN, machine, scatter};
 use freehold::designs::Design;
-use freehold::{FrameCount, MigrateError, MigrateType, Order, Pfn, Request};
+
+use freehold::{FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest, Request};
 
 test_designs!(TestPlatform: [
     owners_may_call_the_allocator,
     owners_may_free_the_target_before_they_answer,
+    owners_may_free_the_source_themselves,
     what_the_owner_moved_may_be_another_block_by_then,
     an_owner_that_does_not_tell_the_truth_harms_no_one_else,
     what_an_owner_frees_meanwhile_serves_the_request,
@@ -49,7 +51,7 @@ fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(12), &[0, 3], 50);
     struct Frees<'a, D: Design<TestPlatform>>(&'a Owner, &'a Machine<TestPlatform, D>, Cell<u64>);
-    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             self.0.migrate(from, to, order)?;
             self.2.set(self.2.get() + 1);
@@ -67,12 +69,65 @@ fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
     check_books(&*machine, owner.check());
 }
 
+/// An owner that frees what its content has left: at once, or only when all has moved.
+fn owners_may_free_the_source_themselves<D: Design<TestPlatform>>() {
+    struct Leaves<'a, D: Design<TestPlatform>> {
+        owner: &'a Owner,
+        machine: &'a Machine<TestPlatform, D>,
+        at_once: bool,
+        left: RefCell<Vec<(Pfn, Order)>>,
+    }
+    impl<D: Design<TestPlatform>> Leaves<'_, D> {
+        fn free_all(&self) -> usize {
+            let left = self.left.take();
+            for &(pfn, order) in &left {
+                self.machine.free(pfn, order).expect("the allocator has not freed it");
+            }
+            left.len()
+        }
+    }
+    impl<D: Design<TestPlatform>> Migrate for Leaves<'_, D> {
+        fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+            self.owner.migrate(from, to, order)?;
+            self.left.borrow_mut().push((from, order));
+            if self.at_once {
+                self.free_all();
+            }
+            Ok(())
+        }
+        fn frees_source(&self) -> bool {
+            true
+        }
+    }
+    for at_once in [true, false] {
+        let machine = machine::<D>(0);
+        let owner = scatter(&machine, &mut Random(15), &[0, 3], 30);
+        let held = owner.check();
+        let left = RefCell::default();
+        let leaves = Leaves { owner: &owner, machine: &machine, at_once, left };
+        let report = machine.compact(&leaves);
+        assert!(report.migrated.get() > 1000 && report.failed == 0, "{report:?}");
+        assert_eq!(leaves.free_all() == 0, at_once);
+        assert_eq!(owner.check(), held);
+        settle(&*machine);
+        check_books(&*machine, held);
+        // As much as without: of the free memory, at most the frames of one pageblock in eight.
+        let whole = machine.zones().map(|zone| zone.free_blocks[9] + 2 * zone.free_blocks[10]);
+        assert!(whole.sum::<u64>() * PAGEBLOCK >= (SPAN - held) * 7 / 8);
+        let range = RangeRequest::new(FrameCount::new(SPAN / 3)).at(Pfn::new(0));
+        let got = machine.alloc_range(range, &leaves);
+        assert!(got.is_ok() || !at_once, "{got:?}");
+        leaves.free_all();
+        check_books(&*machine, held + got.map_or(0, |_| SPAN / 3));
+    }
+}
+
 /// The block that was found has been freed, and its frame allocated again for content of another
 /// type, when its owner comes to move it.
 fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() {
     /// How often that happened, and how often the frame could not be allocated again.
     struct Changes<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<[u64; 2]>);
-    impl<D: Design<TestPlatform>> freehold::Migrate for Changes<'_, D> {
+    impl<D: Design<TestPlatform>> Migrate for Changes<'_, D> {
         fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
             let (machine, [changed, gone]) = (self.0, self.1.get());
             if changed + gone == 3 {
@@ -113,7 +168,7 @@ fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() 
 /// Nothing moves, but the first block that is to move has its owner free a pageblock elsewhere.
 fn what_an_owner_frees_meanwhile_serves_the_request<D: Design<TestPlatform>>() {
     struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<u64>);
-    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Result<(), MigrateError> {
             if self.1.replace(self.1.get() + 1) == 0 {
                 for frame in 5 * PAGEBLOCK..6 * PAGEBLOCK {
@@ -162,7 +217,7 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatfor
     check_books(&*machine, held);
     // Returns that it has moved, but had freed the source.
     struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, RefCell<Vec<Pfn>>);
-    impl<D: Design<TestPlatform>> freehold::Migrate for Frees<'_, D> {
+    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             if self.1.borrow().len() == 5 {
                 return Err(MigrateError::Busy);

@@ -27,10 +27,12 @@ const _: () =
 pub(crate) fn errno(error: Error) -> i64 {
     const EAGAIN: i64 = -11;
     const ENOMEM: i64 = -12;
+    const EBUSY: i64 = -16;
     const EINVAL: i64 = -22;
     match error {
         Error::OutOfMemory | Error::BelowWatermark => ENOMEM,
         Error::WouldWait => EAGAIN,
+        Error::RangeBusy => EBUSY,
         _ => EINVAL,
     }
 }

@@ -5,8 +5,8 @@
 //!   kernel's own inline functions do;
 //! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
 //!   the checks of `freehold-conformance`;
-//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), of
-//!   one `design`;
+//! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), and
+//!   `moves` those that have content moved, of one `design`;
 //! * [`calls`] is what both have in common;
 //! * `locks` is the machine with locks that count, with the feature `lock-stats`;
 //! * [`report`] hands statistics to the C side by name;
@@ -23,6 +23,8 @@ mod design;
 mod ffi;
 #[cfg(feature = "lock-stats")]
 mod locks;
+#[cfg(feature = "vmlinux")]
+mod moves;
 mod panic;
 mod platform;
 mod report;

@@ -14,7 +14,7 @@ use crate::design::Design;
 use crate::platform::{KERNEL, Kernel};
 use crate::report::{self, Sink};
 
-type Allocator = PageAllocator<Kernel, Design<Kernel>>;
+pub(crate) type Allocator = PageAllocator<Kernel, Design<Kernel>>;
 
 /// By the flags of a call: two bits of a migratetype of Linux, and `FREEHOLD_NOWAIT`.
 static REQUESTS: [Request; 8] = {
@@ -28,7 +28,7 @@ static REQUESTS: [Request; 8] = {
 };
 
 #[inline(always)]
-fn request(order: u32, flags: u32) -> Request {
+pub(crate) fn request(order: u32, flags: u32) -> Request {
     REQUESTS[(flags & 7) as usize].with_order(calls::order(order))
 }
 
@@ -68,6 +68,18 @@ extern "C" fn freehold_add_memory(allocator: &Allocator, first: u64, frames: u64
     let range = calls::range(first, frames);
     let added = allocator.add_memory(range);
     status(added.and_then(|()| allocator.reserve(range.start, range.frames)))
+}
+
+/// Adds memory within the span, all of it free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_add_free(allocator: &Allocator, first: u64, frames: u64) -> i64 {
+    status(allocator.add_memory(calls::range(first, frames)))
+}
+
+/// Whether a frame is free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_is_free(allocator: &Allocator, pfn: u64) -> bool {
+    allocator.is_free(Pfn::new(pfn))
 }
 
 /// Allocates a block and returns its first frame.
@@ -154,6 +166,12 @@ extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11
         }
     }
     cached
+}
+
+/// Whether there is a free block of an order or a larger one.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_has_block(allocator: &Allocator, order: u32) -> bool {
+    allocator.has_block(calls::order(order))
 }
 
 /// Statistics, one `fh_emit` a figure.

@@ -23,10 +23,8 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 		long pfn = order ? freehold_alloc_block(zone->freehold, order, flags) :
 				   freehold_alloc_frame(zone->freehold, flags);
 
-		if (unlikely(pfn < 0)) {
-			freehold_lacks(zone, order);
+		if (unlikely(pfn < 0))
 			return NULL;
-		}
 		freehold_count(zone, -(1l << order));
 		page = pfn_to_page(pfn);
 		VM_BUG_ON_PAGE(bad_range(zone, page), page);
@@ -34,6 +32,48 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 	} while (check_new_pages(page, order));
 	__count_zid_vm_events(PGALLOC, zone_idx(zone), 1 << order);
 	zone_statistics(preferred, zone, 1);
+	return page;
+}
+
+/* What watermarks do not count. */
+static __always_inline unsigned long freehold_unusable(struct zone *zone)
+{
+#ifdef CONFIG_UNACCEPTED_MEMORY
+	return zone_page_state(zone, NR_UNACCEPTED);
+#else
+	return 0;
+#endif
+}
+
+/*
+ * In place of the walk over zones, where there is nothing to decide: a block of the first zone,
+ * which stays above its high watermark. Or none, and then the walk decides.
+ */
+static __always_inline struct page *freehold_alloc_plenty(gfp_t gfp, unsigned int order, int nid,
+							  const nodemask_t *nodes)
+{
+	struct zoneref *first = node_zonelist(nid, gfp)->_zonerefs;
+	enum zone_type highest = gfp_zone(gfp);
+	struct zone *zone = zonelist_zone(first);
+	struct page *page;
+	long spare;
+
+	if (nodes || !zone || !zone->freehold || zonelist_zone_idx(first) > highest)
+		return NULL;
+	/* Dirty limits; and allocations that are to fail. */
+	if (gfp & __GFP_WRITE || IS_ENABLED(CONFIG_FAIL_PAGE_ALLOC))
+		return NULL;
+	if (cpusets_enabled() &&
+	    !(in_task() && node_isset(zonelist_node_idx(first), cpuset_current_mems_allowed)))
+		return NULL;
+	spare = zone_page_state(zone, NR_FREE_PAGES) - freehold_unusable(zone) -
+		high_wmark_pages(zone) - zone->lowmem_reserve[highest];
+	if (spare < 1l << order)
+		return NULL;
+	might_alloc(gfp);
+	page = freehold_rmqueue(zone, zone, order, gfp, gfp_migratetype(gfp));
+	if (likely(page))
+		prep_new_page(page, order, gfp, 0);
 	return page;
 }
 

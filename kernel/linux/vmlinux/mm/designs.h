@@ -20,6 +20,9 @@
 	     (buffer, bytes, first, frames, cpus, state))				\
 	CALL(design, long, add_memory, (void *state, u64 first, u64 frames),		\
 	     (state, first, frames))							\
+	CALL(design, long, add_free, (void *state, u64 first, u64 frames),		\
+	     (state, first, frames))							\
+	CALL(design, bool, is_free, (void *state, u64 pfn), (state, pfn))		\
 	CALL(design, long, alloc_block, (void *state, u32 order, u32 flags),		\
 	     (state, order, flags))							\
 	CALL(design, long, alloc_frame, (void *state, u32 flags), (state, flags))	\
@@ -32,9 +35,21 @@
 	CALL(design, long, tick_cpu, (void *state, u32 cpu), (state, cpu))		\
 	CALL(design, u64, count_blocks, (void *state, u64 blocks[NR_PAGE_ORDERS]),	\
 	     (state, blocks))								\
+	CALL(design, bool, has_block, (void *state, u32 order), (state, order))		\
 	CALL(design, void, stat, (void *state, void *sink), (state, sink))		\
 	CALL(design, bool, validate, (void *state, void *sink), (state, sink))		\
-	CALL(design, void, locks, (void *sink), (sink))
+	CALL(design, void, locks, (void *sink), (sink))					\
+	/* freehold/src/moves.rs; control is a struct compact_control. */		\
+	CALL(design, long, alloc_compacting,						\
+	     (void *state, u32 order, u32 flags, void *control),			\
+	     (state, order, flags, control))						\
+	CALL(design, void, compact, (void *state, void *control), (state, control))	\
+	CALL(design, long, alloc_range, (void *state, u64 first, u64 frames, void *control), \
+	     (state, first, frames, control))						\
+	CALL(design, long, remove_memory, (void *state, u64 first, u64 frames, void *control), \
+	     (state, first, frames, control))						\
+	CALL(design, long, free_range, (void *state, u64 first, u64 frames),		\
+	     (state, first, frames))
 
 #define FREEHOLD_DECLARE(design, type, name, params, args) type design##_##name params;
 FREEHOLD_CALLS(FREEHOLD_DECLARE, own)

@@ -11,7 +11,7 @@ static __always_inline void freehold_free_one_page(struct zone *zone, unsigned l
 {
 	long err = freehold_free_block(zone->freehold, pfn, order);
 
-	if (unlikely(err)) {
+	if (unlikely(err) && !freehold_adopts(zone, pfn, order)) {
 		freehold_refused(zone, pfn, order, err);
 		return;
 	}

@@ -11,6 +11,7 @@
 #include <linux/types.h>
 #include <linux/vmstat.h>
 
+struct page;
 struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
@@ -22,10 +23,17 @@ struct seq_file;
 extern bool freehold_on;
 
 void freehold_init(void);
-void freehold_lacks(struct zone *zone, unsigned int order);
-bool freehold_has(struct zone *zone, unsigned int order);
+void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end);
+bool freehold_adopts(struct zone *zone, unsigned long pfn, unsigned int order);
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err);
+int freehold_begin_online(struct zone *zone, unsigned long pfn, unsigned long pages);
+void freehold_end_online(void);
+int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long end);
+bool freehold_take_off(struct page *page);
+bool freehold_put_back(struct page *page);
 void freehold_offline(unsigned int cpu);
+void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
+			   unsigned long *blocks, unsigned long *suitable);
 bool freehold_show_node(struct seq_file *file, pg_data_t *node);
 
 /*

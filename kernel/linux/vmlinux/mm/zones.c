@@ -11,6 +11,7 @@
 #include <linux/printk.h>
 #include <linux/sched/clock.h>
 #include <linux/seq_file.h>
+#include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
@@ -19,12 +20,8 @@
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
 static_assert(NR_PAGE_ORDERS == 11);
 
-/* These look for free pages on Linux's lists, and would find none. */
-static_assert(!IS_ENABLED(CONFIG_MEMORY_ISOLATION), "CMA, memory hotplug, virtio-mem");
-static_assert(!IS_ENABLED(CONFIG_MEMORY_HOTPLUG));
-static_assert(!IS_ENABLED(CONFIG_MEMORY_FAILURE));
+/* It looks for free pages on Linux's lists, and would find none. */
 static_assert(!IS_ENABLED(CONFIG_PAGE_REPORTING));
-static_assert(!IS_ENABLED(CONFIG_HIBERNATION));
 /* With these it was never booted. */
 static_assert(!IS_ENABLED(CONFIG_DEFERRED_STRUCT_PAGE_INIT));
 static_assert(!IS_ENABLED(CONFIG_UNACCEPTED_MEMORY));
@@ -41,6 +38,22 @@ static int __init parse(char *text)
 }
 early_param("freehold", parse);
 
+/*
+ * The frames that a zone with some memory may come to have: to whole GiB, which costs no more, and
+ * where memory may be added, as far as the firmware says.
+ */
+void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end)
+{
+	if (IS_ENABLED(CONFIG_MEMORY_HOTPLUG)) {
+		start = round_down(start, SZ_1G >> PAGE_SHIFT);
+		end = round_up(end, SZ_1G >> PAGE_SHIFT);
+		if (end > PFN_DOWN(SZ_4G))
+			end = max(end, (unsigned long)max_possible_pfn);
+	}
+	zone->freehold_first = start;
+	zone->freehold_frames = end - start;
+}
+
 static void __init init_zone(struct zone *zone)
 {
 	unsigned long start, end, memory = 0;
@@ -49,13 +62,14 @@ static void __init init_zone(struct zone *zone)
 	long bytes, err;
 	int i;
 
-	bytes = freehold_bytes(zone->zone_start_pfn, zone->spanned_pages, nr_cpu_ids);
+	freehold_set_span(zone, zone->zone_start_pfn, zone_end_pfn(zone));
+	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
 	if (bytes < 0)
 		panic("freehold: zone %s: error %ld\n", zone->name, bytes);
 	buffer = memblock_alloc(bytes, PAGE_SIZE);
 	if (!buffer)
 		panic("freehold: no %ld bytes for zone %s\n", bytes, zone->name);
-	err = freehold_create(buffer, bytes, zone->zone_start_pfn, zone->spanned_pages,
+	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,
 			      nr_cpu_ids, &state);
 	/* Ranges of whole frames, of which no two overlap. Zones may: then both know the frame. */
 	for_each_mem_pfn_range(i, zone_to_nid(zone), &start, &end, NULL) {
@@ -70,7 +84,8 @@ static void __init init_zone(struct zone *zone)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
 	pr_info("%s: zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
-		freehold_name(), zone->name, memory, zone->spanned_pages, bytes, (sched_clock() - begin) / 1000);
+		freehold_name(), zone->name, memory, zone->freehold_frames, bytes,
+		(sched_clock() - begin) / 1000);
 }
 
 /*
@@ -90,33 +105,6 @@ void __init freehold_init(void)
 			init_zone(zone);
 }
 
-/*
- * Watermarks ask whether there is a block of an order. It is taken for granted until an allocation
- * of this order, or of a lower one, has failed; from then on it is tried, until it succeeds.
- */
-void freehold_lacks(struct zone *zone, unsigned int order)
-{
-	unsigned int before = READ_ONCE(zone->freehold_short);
-
-	if (!before || order < before)
-		WRITE_ONCE(zone->freehold_short, order);
-}
-
-bool freehold_has(struct zone *zone, unsigned int order)
-{
-	unsigned int lacking = READ_ONCE(zone->freehold_short);
-	long pfn;
-
-	if (!lacking || order < lacking)
-		return true;
-	pfn = freehold_alloc_block(zone->freehold, order, MIGRATE_MOVABLE | FREEHOLD_NOWAIT);
-	if (pfn < 0)
-		return false;
-	freehold_free_block(zone->freehold, pfn, order);
-	WRITE_ONCE(zone->freehold_short, 0);
-	return true;
-}
-
 /* A free of what is free already, or of what is no memory. The frames stay as they are. */
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err)
 {
@@ -132,6 +120,23 @@ void freehold_offline(unsigned int cpu)
 	for_each_populated_zone(zone)
 		if (zone->freehold)
 			freehold_offline_cpu(zone->freehold, cpu);
+}
+
+/* Free pages and blocks, and how many of an order the larger ones are: for compaction. */
+void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
+			   unsigned long *blocks, unsigned long *suitable)
+{
+	u64 free[NR_PAGE_ORDERS] = {};
+	unsigned int at;
+
+	freehold_count_blocks(zone->freehold, free);
+	*pages = *blocks = *suitable = 0;
+	for (at = 0; at < NR_PAGE_ORDERS; at++) {
+		*pages += free[at] << at;
+		*blocks += free[at];
+		if (at >= order)
+			*suitable += free[at] << (at - order);
+	}
 }
 
 /* The lines of /proc/buddyinfo, without the lock of zones: this waits for calls. */

@@ -19,8 +19,6 @@
  *         on CPU 1, but for a page of each 2 MiB; and has CPU 1 go offline. No cache may keep that
  *     exercise hugetlb PAGES
  *         maps that many pages of the pool and checks them
- *     exercise exits..., passed...
- *         see traffic.c
  *     exercise fork PROCESSES
  *         as many live at the same time, since the kernel's stacks come in bulk
  *
@@ -396,10 +394,6 @@ int main(int argc, char **argv)
 		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]), "2MiB");
 	else if (!strcmp(what, "faults") && argc == 7 && !strcmp(argv[6], "file"))
 		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]), "file");
-	else if (!strcmp(what, "exits") && argc == 5)
-		status = exits(number(argv[2]), number(argv[3]), number(argv[4]));
-	else if (!strcmp(what, "passed") && argc == 5)
-		status = passed(number(argv[2]), number(argv[3]), number(argv[4]));
 	else if (!strcmp(what, "load") && argc == 3)
 		status = load(number(argv[2]));
 	else if (!strcmp(what, "oom") && argc == 2)

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Loads of exercise in which pages are freed elsewhere or all at once.
+ * Loads in which pages are freed elsewhere, or all at once.
  *
- *     exercise exits WORKERS MIB ROUNDS
+ *     traffic exits WORKERS MIB ROUNDS
  *         as many processes fill memory, and then exit at the same time
- *     exercise passed PAIRS MIB ROUNDS
+ *     traffic passed PAIRS MIB ROUNDS
  *         one process of a pair fills shared memory on one CPU, MiB by MiB; the other one checks it
  *         on another CPU and punches it out, as many times
+ *
+ * Exit codes: 0 done, 1 it failed, 2 bad arguments.
  */
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "workers.h"
@@ -77,12 +80,10 @@ static int exit_together(unsigned int many, size_t mib, unsigned long round)
 	return well;
 }
 
-int exits(unsigned int many, size_t mib, unsigned long rounds)
+static int exits(unsigned int many, size_t mib, unsigned long rounds)
 {
 	unsigned long round;
 
-	if (!many || many > WORKERS_MAX || !mib || !rounds)
-		return 2;
 	for (round = 0; round < rounds; round++)
 		if (!exit_together(many, mib, round))
 			return 1;
@@ -120,14 +121,12 @@ static void of_pair(unsigned int nth, int fills, char *start, size_t mib, unsign
 	_exit(0);
 }
 
-int passed(unsigned int pairs, size_t mib, unsigned long rounds)
+static int passed(unsigned int pairs, size_t mib, unsigned long rounds)
 {
 	pid_t child[2 * WORKERS_MAX];
 	unsigned int i;
 	int well = 1;
 
-	if (!pairs || pairs > WORKERS_MAX || !mib || !rounds)
-		return 2;
 	for (i = 0; i < 2 * pairs; i++) {
 		static int filled[2], emptied[2];
 		static char *start;
@@ -155,4 +154,21 @@ int passed(unsigned int pairs, size_t mib, unsigned long rounds)
 	printf("freehold: result: run=passed pairs=%u pages=%lu\n", pairs,
 	       pairs * rounds * (mib << 20) / PAGE_BYTES);
 	return !well;
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long numbers[3] = { 0 };
+	int i;
+
+	for (i = 0; argc == 5 && i < 3; i++)
+		numbers[i] = strtoul(argv[2 + i], NULL, 10);
+	if (numbers[0] && numbers[0] <= WORKERS_MAX && numbers[1] && numbers[2]) {
+		if (!strcmp(argv[1], "exits"))
+			return exits(numbers[0], numbers[1], numbers[2]);
+		if (!strcmp(argv[1], "passed"))
+			return passed(numbers[0], numbers[1], numbers[2]);
+	}
+	fprintf(stderr, "traffic: bad arguments: see traffic.c\n");
+	return 2;
 }

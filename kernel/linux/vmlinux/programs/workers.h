@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Processes and threads that fill pages, and check them: what the loads of exercise share. */
+/* Processes and threads that fill pages, and check them: what programs share. */
 #ifndef WORKERS_H
 #define WORKERS_H
 
@@ -38,9 +38,5 @@ char *map(size_t bytes, int flags);
 void fill(const struct worker *self, char *start, unsigned long round);
 /* Whether it is there, or the process ends. */
 void check(const struct worker *self, const char *start, unsigned long round);
-
-/* In traffic.c. */
-int exits(unsigned int many, size_t mib, unsigned long rounds);
-int passed(unsigned int pairs, size_t mib, unsigned long rounds);
 
 #endif

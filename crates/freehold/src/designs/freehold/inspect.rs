@@ -89,6 +89,25 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
         (index < self.zones.len()).then(|| self.zones.count_by_type(ZoneIndex(index as u16)))
     }
 
+    fn has_block(&self, _context: Context<'_, P>, order: Order) -> bool {
+        let pageblocks = self.pageblocks();
+        let is_cached = |pageblock| {
+            let state = pageblocks.state(pageblock);
+            match (state.used_for(), state.holder()) {
+                (Use::Whole, Holder::Cpu(_)) => order <= Order::PAGEBLOCK,
+                (Use::Split, Holder::Cpu(_)) if order < Order::PAGEBLOCK => {
+                    pageblocks.has_run(pageblock, order)
+                }
+                (Use::Split, Holder::Cpu(_)) => {
+                    order == Order::PAGEBLOCK && pageblocks.is_whole(pageblock)
+                }
+                _ => false,
+            }
+        };
+        self.zones.indexes().any(|zone| self.zones.has_run(zone, order))
+            || self.zones.indexes().any(|zone| self.zones.pageblocks_of(zone).any(is_cached))
+    }
+
     /// The events of all CPUs and zones.
     ///
     /// Frees are not counted. What is in use is read off the bitmaps, each frame at some moment of

@@ -73,8 +73,9 @@ impl<'a, P: Platform> Target<'a, P> {
         PageblockIndex::of_frame(self.frame)
     }
 
-    /// Makes the owner move the content of the block at `from` here, and frees that block. Returns
-    /// whether it was still allocated, as it must be; if the owner does not move it, the target.
+    /// Makes the owner move the content of the block at `from` here, and frees that block, unless
+    /// the owner does. Returns whether it was still allocated, as it must be; if the owner does not
+    /// move it, the target.
     pub(crate) fn fill(
         mut self,
         owner: &dyn Migrate,
@@ -86,7 +87,7 @@ impl<'a, P: Platform> Target<'a, P> {
             return Err((error, self));
         }
         self.filled = true;
-        let had_it = design.take_from_user(context, from, order);
+        let had_it = owner.frees_source() || design.take_from_user(context, from, order);
         if had_it {
             let zone = design.zones.zone(design.pageblocks().zone(PageblockIndex::of_frame(from)));
             zone.with_compaction(context.platform, |state| state.note_migrated(order.frames()));

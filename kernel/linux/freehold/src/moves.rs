@@ -1,0 +1,88 @@
+//! What moves content: compaction and contiguous ranges. The C side moves it, by the kernel's
+//! `migrate_pages`.
+
+use core::ffi::c_void;
+use core::ptr::NonNull;
+
+use freehold::{FrameCount, Immovable, Migrate, MigrateError, Order, Pfn, RangeRequest};
+
+use crate::calls::{self, status};
+use crate::vmlinux::{Allocator, request};
+
+unsafe extern "C" {
+    /// `vmlinux/mm/compact.h`: moves what is in a block to another one; 0 if it did, -EBUSY if it
+    /// may do so later. It may sleep, allocate and free.
+    fn freehold_migrate(from: u64, to: u64, order: u32, control: *mut c_void) -> i64;
+}
+
+/// The owner of all movable content: the kernel, in a call whose `struct compact_control` this is.
+struct Kernel(*mut c_void);
+
+impl Migrate for Kernel {
+    fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
+        const EBUSY: i64 = -16;
+        let order = u32::from(order.get());
+        // SAFETY: both blocks are allocated, and the C side gave the pointer for this call.
+        match unsafe { freehold_migrate(from.get(), to.get(), order, self.0) } {
+            0 => Ok(()),
+            EBUSY => Err(MigrateError::Busy),
+            _ => Err(MigrateError::Failed),
+        }
+    }
+
+    /// When the last reference to a page goes.
+    fn frees_source(&self) -> bool {
+        true
+    }
+}
+
+/// Allocates a block, for which content may have to be moved, and returns its first frame.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_alloc_compacting(
+    allocator: &Allocator,
+    order: u32,
+    flags: u32,
+    control: *mut c_void,
+) -> i64 {
+    calls::frame(allocator.alloc_compacting(request(order, flags), &Kernel(control)))
+}
+
+/// Moves content until free memory is as contiguous as can be.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_compact(allocator: &Allocator, control: *mut c_void) {
+    allocator.compact(&Kernel(control));
+}
+
+/// Allocates the frames from the first one on, whose content is moved elsewhere.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_alloc_range(
+    allocator: &Allocator,
+    first: u64,
+    frames: u64,
+    control: *mut c_void,
+) -> i64 {
+    let request = RangeRequest::exactly(Pfn::new(first), FrameCount::new(frames));
+    status(allocator.alloc_range(request, &Kernel(control)).map(|_| ()))
+}
+
+/// Takes frames out of use, after their content has moved elsewhere; without a control, only what is
+/// free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_remove_memory(
+    allocator: &Allocator,
+    first: u64,
+    frames: u64,
+    control: Option<NonNull<c_void>>,
+) -> i64 {
+    let (first, frames) = (Pfn::new(first), FrameCount::new(frames));
+    status(match control {
+        Some(control) => allocator.remove_memory(first, frames, &Kernel(control.as_ptr())),
+        None => allocator.remove_memory(first, frames, &Immovable),
+    })
+}
+
+/// Frees frames, whatever blocks they were allocated in.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_free_range(allocator: &Allocator, first: u64, frames: u64) -> i64 {
+    status(allocator.free_range(Pfn::new(first), FrameCount::new(frames)))
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Compaction and removal of memory, included by compaction.c ahead of compact_zone(). Freehold
+ * chooses which block moves where; here its pages are isolated and moved.
+ */
+
+/* A block whose pages are on their way to another. */
+struct freehold_move {
+	unsigned long from, to;
+	unsigned int order;
+	/* The frames of the target that Linux has. */
+	DECLARE_BITMAP(filled, MAX_ORDER_NR_PAGES);
+};
+
+/* The part of the target that corresponds to a folio of the source. */
+static struct folio *freehold_target(struct folio *src, unsigned long data)
+{
+	struct freehold_move *move = (struct freehold_move *)data;
+	unsigned int order = folio_order(src);
+	unsigned long at = folio_pfn(src) - move->from;
+	struct page *page = pfn_to_page(move->to + at);
+	/* A huge page of hugetlb's goes to one of its pool, or to a new one of its own making. */
+	struct migration_target_control hugetlb = {
+		.nid = folio_nid(src),
+		.gfp_mask = GFP_USER | __GFP_MOVABLE | __GFP_RETRY_MAYFAIL,
+		.reason = MR_CONTIG_RANGE,
+	};
+
+	if (folio_test_hugetlb(src))
+		return alloc_migration_target(src, (unsigned long)&hugetlb);
+	if (at + (1ul << order) > 1ul << move->order)
+		return NULL;
+	bitmap_set(move->filled, at, 1u << order);
+	post_alloc_hook(page, order, __GFP_MOVABLE);
+	set_page_refcounted(page);
+	if (order)
+		prep_compound_page(page, order);
+	return page_rmappable_folio(page);
+}
+
+/* Takes a target back that was not filled, unless somebody else has it now, who will free it. */
+static void freehold_untarget(struct folio *dst, unsigned long data)
+{
+	struct freehold_move *move = (struct freehold_move *)data;
+	unsigned int order = folio_order(dst);
+	unsigned long at = folio_pfn(dst) - move->to;
+
+	if (folio_test_hugetlb(dst)) {
+		folio_put(dst);
+		return;
+	}
+	if (folio_put_testzero(dst) && free_pages_prepare(&dst->page, order))
+		bitmap_clear(move->filled, at, 1u << order);
+}
+
+/*
+ * Moves the pages of a block, or some of them. What they leave is freed with the last reference to
+ * it, by the ordinary path.
+ */
+long freehold_migrate(u64 from, u64 to, u32 order, void *control)
+{
+	struct freehold_move move = { .from = from, .to = to, .order = order };
+	struct compact_control *cc = control;
+	struct zone *zone = cc->zone;
+	isolate_mode_t mode = cc->mode == MIGRATE_SYNC ? 0 : ISOLATE_ASYNC_MIGRATE;
+	unsigned long at;
+	unsigned int filled;
+
+	/* Of more there is no folio that could be moved. */
+	if (order > MAX_PAGE_ORDER)
+		return -EINVAL;
+	if (fatal_signal_pending(current))
+		return -EINTR;
+	cond_resched();
+	if (cc->alloc_contig || sysctl_compact_unevictable_allowed)
+		mode |= ISOLATE_UNEVICTABLE;
+	INIT_LIST_HEAD(&cc->migratepages);
+	cc->nr_migratepages = 0;
+	isolate_migratepages_block(cc, from, from + (1ul << order), mode);
+	if (!list_empty(&cc->migratepages) &&
+	    migrate_pages(&cc->migratepages, freehold_target, freehold_untarget,
+			  (unsigned long)&move, cc->mode,
+			  cc->alloc_contig ? MR_CONTIG_RANGE : MR_COMPACTION, NULL))
+		putback_movable_pages(&cc->migratepages);
+	cc->nr_migratepages = 0;
+	filled = bitmap_weight(move.filled, 1u << order);
+	if (!filled)
+		return -EBUSY;
+	freehold_count(zone, -(long)filled);
+	for_each_clear_bit(at, move.filled, 1u << order)
+		WARN_ON(freehold_free_block(zone->freehold, to + at, 0));
+	return 0;
+}
+
+/* In place of the scanners: makes a block for a request, or compacts the whole zone. */
+static enum compact_result freehold_compact_zone(struct compact_control *cc,
+						 struct capture_control *capc)
+{
+	struct zone *zone = cc->zone;
+	long pfn;
+
+	/* Freehold chooses the pageblocks, and defers what would fail. */
+	cc->ignore_skip_hint = true;
+	cc->no_set_skip_hint = true;
+	lru_add_drain();
+	if (is_via_compact_memory(cc->order)) {
+		freehold_compact(zone->freehold, cc);
+		return COMPACT_COMPLETE;
+	}
+	pfn = freehold_alloc_compacting(zone->freehold, cc->order, cc->migratetype & 3, cc);
+	if (pfn < 0)
+		return COMPACT_COMPLETE;
+	if (capc) {
+		freehold_count(zone, -(1l << cc->order));
+		WRITE_ONCE(capc->page, pfn_to_page(pfn));
+	} else {
+		freehold_free_block(zone->freehold, pfn, cc->order);
+	}
+	return COMPACT_SUCCESS;
+}
+
+/* Takes memory out of use, in place of do_migrate_range() and of free lists that are isolated. */
+int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long end)
+{
+	struct compact_control cc = {
+		.order = -1,
+		.zone = zone,
+		.mode = MIGRATE_SYNC,
+		.gfp_mask = GFP_KERNEL,
+		.ignore_skip_hint = true,
+		.no_set_skip_hint = true,
+		.alloc_contig = true,
+	};
+	int tries;
+	long err;
+
+	/* What is on its way to a pool of hugetlb's, or in use for a moment, is met again. */
+	for (tries = 0; tries < 8; tries++) {
+		err = dissolve_free_hugetlb_folios(start, end);
+		if (!err)
+			err = freehold_remove_memory(zone->freehold, start, end - start, &cc);
+		if (err != -EBUSY || signal_pending(current))
+			break;
+		schedule_timeout_uninterruptible(1);
+	}
+	if (!err)
+		freehold_count(zone, -(long)(end - start));
+	return err;
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * Has frames taken out of use by the kernel that runs it, as if they had gone bad.
+ *
+ *     badpages PAGES
+ *         so many that are mapped, whose content has to move, and so many that have been freed. None
+ *         may be allocated again, though a process touches most of what is free
+ *
+ * Exit codes: 0 done, 1 it failed, 2 bad arguments.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <linux/mman.h>
+
+#define PAGE_BYTES	4096ul
+#define OFFLINE		"/sys/devices/system/memory/hard_offline_page"
+
+static int pagemap;
+
+static void die(const char *what)
+{
+	fprintf(stderr, "badpages: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+/* The frame that a page is in. */
+static uint64_t frame_of(const char *page)
+{
+	uint64_t entry;
+
+	if (pread(pagemap, &entry, sizeof(entry), (uintptr_t)page / PAGE_BYTES * 8) != 8)
+		die("pagemap");
+	return entry & ((1ull << 55) - 1);
+}
+
+static char *map(size_t pages)
+{
+	char *start = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t at;
+
+	if (start == MAP_FAILED)
+		die("mmap");
+	for (at = 0; at < pages; at++)
+		*(uint64_t *)(start + at * PAGE_BYTES) = at + 1;
+	return start;
+}
+
+static unsigned long number_in(const char *path, const char *name)
+{
+	char line[128];
+	FILE *file = fopen(path, "r");
+	unsigned long number = 0;
+
+	if (!file)
+		die(path);
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			number = strtoul(line + strlen(name), NULL, 10);
+	fclose(file);
+	return number;
+}
+
+/* Whether the kernel takes a frame out of use, whatever has it. */
+static int hard_offline(uint64_t frame)
+{
+	char text[32];
+	int file = open(OFFLINE, O_WRONLY), length, done;
+
+	if (file < 0)
+		die(OFFLINE);
+	length = snprintf(text, sizeof(text), "%#llx", (unsigned long long)frame * PAGE_BYTES);
+	done = write(file, text, length) == length;
+	close(file);
+	return done;
+}
+
+int main(int argc, char **argv)
+{
+	size_t pages = argc == 2 ? strtoul(argv[1], NULL, 10) : 0, rest, at, nth;
+	uint64_t *bad = calloc(2 * pages + 1, sizeof(*bad));
+	size_t moved = 0, freed = 0;
+	char *start;
+
+	if (!pages || !bad) {
+		fprintf(stderr, "badpages: bad arguments: see badpages.c\n");
+		return 2;
+	}
+	pagemap = open("/proc/self/pagemap", O_RDONLY);
+	if (pagemap < 0)
+		die("pagemap");
+	start = map(2 * pages);
+	for (at = 0; at < 2 * pages; at++)
+		bad[at] = frame_of(start + at * PAGE_BYTES);
+	for (at = 0; at < pages; at++) {
+		char *page = start + at * PAGE_BYTES;
+
+		if (madvise(page, PAGE_BYTES, MADV_SOFT_OFFLINE))
+			die("MADV_SOFT_OFFLINE");
+		moved += frame_of(page) != bad[at] && *(uint64_t *)page == at + 1;
+	}
+	if (munmap(start + pages * PAGE_BYTES, pages * PAGE_BYTES))
+		die("munmap");
+	for (at = pages; at < 2 * pages; at++) {
+		/* Somebody else may have it by now, who needs it. */
+		if (hard_offline(bad[at]))
+			freed++;
+		else
+			bad[at] = 0;
+	}
+	rest = number_in("/proc/vmstat", "nr_free_pages ") * 8 / 10;
+	start = map(rest);
+	for (at = 0; at < rest; at++) {
+		uint64_t frame = frame_of(start + at * PAGE_BYTES);
+
+		for (nth = 0; nth < 2 * pages; nth++) {
+			if (frame != bad[nth])
+				continue;
+			fprintf(stderr, "freehold: error: bad frame %#llx is in use\n",
+				(unsigned long long)frame);
+			return 1;
+		}
+	}
+	printf("freehold: result: run=badpages moved=%zu freed=%zu corrupted=%lu\n", moved, freed,
+	       number_in("/proc/meminfo", "HardwareCorrupted:") / 4);
+	return moved < pages || freed < pages / 2 ||
+	       number_in("/proc/meminfo", "HardwareCorrupted:") / 4 != moved + freed;
+}
