@@ -8,6 +8,7 @@
 #include <linux/printk.h>
 #include <linux/vmalloc.h>
 
+#include "../internal.h"
 #include "freehold.h"
 
 /* What online_pages() is adding, under the lock of memory hotplug. */
