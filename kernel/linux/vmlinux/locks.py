@@ -5,8 +5,7 @@ For boot, with a kernel of build --config kernel/linux/vmlinux/config.lockstat.
 
 import re
 
-# The guest prints all counts ahead of a run and behind it. Each group of processors that may wait
-# for one another has a class in lock_stat; the names are those of spin_lock_init().
+# The guest prints all counts ahead of a run and behind it.
 SHELL = r"""
 counts() {
     echo "freehold: counts $*"
@@ -17,7 +16,7 @@ counts() {
 }
 """
 
-# By the name in lock_stat: the same as Freehold's, of the lock that does the same.
+# Freehold's names, by the names of lock_stat for the locks that do the same.
 LINUX = {"zone->lock": "zone_lock", "pcp->lock": "pcp_lock", "lruvec->lru_lock": "lru_lock"}
 NUMBERED = re.compile(r"^(\S+) (\d+)$")
 CLASS = re.compile(r"&(\S+):\s+(\d+)\s+(\d+)((?:\s+[\d.]+){5})\s+(\d+)")

@@ -52,7 +52,7 @@ const char *freehold_name(void)
 	return chosen->name;
 }
 
-bool __init freehold_choose(const char *name)
+void __init freehold_choose(const char *name)
 {
 	size_t i;
 
@@ -62,11 +62,10 @@ bool __init freehold_choose(const char *name)
 		chosen = &designs[i];
 #define UPDATE(design, type, name, params, args) static_call_update(freehold_##name, chosen->name);
 		FREEHOLD_CALLS(UPDATE, own)
-		return true;
+		return;
 	}
 	pr_warn("freehold=%s: there are on, off", name);
 	for (i = 0; i < ARRAY_SIZE(designs); i++)
 		pr_cont(", %s", designs[i].name);
 	pr_cont("\n");
-	return false;
 }

@@ -63,7 +63,7 @@ FREEHOLD_CALLS(FREEHOLD_DECLARE, own)
 FREEHOLD_CALLS(FREEHOLD_CALL, own)
 
 /* Has the design of this name called from now on; says which there are, if there is none. */
-bool freehold_choose(const char *name);
+void freehold_choose(const char *name);
 /* The name of the design that is called. */
 const char *freehold_name(void);
 

@@ -3,9 +3,10 @@
  * Loads on the page allocator of the kernel that runs it.
  *
  *     exercise faults processes|threads WORKERS MIB ROUNDS [huge|file]
- *         each worker maps memory, or a file in memory that its pages are copied from, touches each
- *         page, checks each page, and unmaps it, again and again; prints what a page costs the first one: faults, and what unmapping frees. Time is
- *         the CPU's counter, which under QEMU with -icount counts instructions
+ *         each worker maps memory, or copies of a file's pages in memory, touches each page, checks
+ *         each page, and unmaps it, again and again; prints what a page costs the first one: faults,
+ *         and what unmapping frees. Time is the CPU's counter, which under QEMU with -icount counts
+ *         instructions
  *     exercise load SECONDS
  *         the same of two processes, of differing sizes, until time is up
  *     exercise oom
