@@ -135,9 +135,15 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         let (design, context) = (self.design, self.context);
         let order = state.order().unwrap_or(Order::ZERO);
         let from = at.head(order);
-        let target = Target::new(self, from, order);
-        let target = target.map_err(|error| Obstacle { at, error })?;
-        let (from_pfn, to) = (design.frames.pfn_of(from), design.frames.pfn_of(target.block));
+        let from_pfn = design.frames.pfn_of(from);
+        let target = match Target::new(self, from, order) {
+            Ok(target) => target,
+            Err(error) => match owner.evict(from_pfn, order) {
+                Err(MigrateError::Failed) => return Err(Obstacle { at, error }),
+                evicted => return Ok(evicted),
+            },
+        };
+        let to = design.frames.pfn_of(target.block);
         if let Err(error) = owner.migrate(from_pfn, to, order) {
             return Ok(Err(error));
         }

@@ -43,6 +43,17 @@ pub trait Migrate {
     fn frees_source(&self) -> bool {
         false
     }
+
+    /// Gets rid of the content of the block of `order` at `from`, and frees it, at once or later:
+    /// the owner moves it to memory that it has elsewhere, or discards it. Asked where a range must
+    /// become free and there is no target. By default the owner cannot.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrateError`] if nothing has moved.
+    fn evict(&self, _from: Pfn, _order: Order) -> Result<(), MigrateError> {
+        Err(MigrateError::Failed)
+    }
 }
 
 /// Why an owner did not move content.

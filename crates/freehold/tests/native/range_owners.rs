@@ -9,11 +9,14 @@ use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle};
 use freehold::designs::Design;
-use freehold::{Config, Error, FrameCount, MigrateError, MigrateType, Order, Pfn, Request};
+use freehold::{
+    Config, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, Request,
+};
 
 test_designs!(TestPlatform: [
     owners_that_refuse_or_panic_lose_nothing,
     owners_may_call_the_allocator,
+    an_owner_may_evict_where_there_is_no_target,
     memory_may_be_added_beside_a_range_under_way,
     a_range_over_pageblocks_of_several_types_is_freed,
 ]);
@@ -111,6 +114,37 @@ fn a_range_over_pageblocks_of_several_types_is_freed<D: Design<TestPlatform>>() 
     free_in(0..3 * PAGEBLOCK);
     settle(&*machine);
     check_books(&*machine, 0);
+}
+
+/// All memory is in use, and nobody asks such an owner to move anything.
+fn an_owner_may_evict_where_there_is_no_target<D: Design<TestPlatform>>() {
+    struct Evicts<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<u64>, u64);
+    impl<D: Design<TestPlatform>> Migrate for Evicts<'_, D> {
+        fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Result<(), MigrateError> {
+            Err(MigrateError::Failed)
+        }
+        fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
+            if self.1.get() == self.2 {
+                return Err(MigrateError::Failed);
+            }
+            self.1.set(self.1.get() + 1);
+            if self.1.get().is_multiple_of(7) {
+                return Err(MigrateError::Busy);
+            }
+            self.0.free(from, order).map_err(|_| MigrateError::Busy)
+        }
+    }
+    const FRAMES: u64 = 4 * PAGEBLOCK;
+    let machine = machine::<D>(FRAMES);
+    let all = std::iter::from_fn(|| machine.alloc(Request::default()).ok()).count() as u64;
+    let stubborn = Evicts(&machine, Cell::new(0), 0);
+    let remove = |owner| machine.remove_memory(Pfn::new(510), frames(PAGEBLOCK + 3), owner);
+    assert_eq!(remove(&stubborn), Err(Error::OutOfMemory));
+    check_books(&*machine, all);
+    let evicts = Evicts(&machine, Cell::new(0), u64::MAX);
+    assert_eq!(remove(&evicts), Ok(()));
+    check_books(&*machine, all - PAGEBLOCK - 3);
+    assert!(evicts.1.get() > PAGEBLOCK + 3, "each frame, and some twice");
 }
 
 fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {

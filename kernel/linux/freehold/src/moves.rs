@@ -13,6 +13,8 @@ unsafe extern "C" {
     /// `vmlinux/mm/compact.h`: moves what is in a block to another one; 0 if it did, -EBUSY if it
     /// may do so later. It may sleep, allocate and free.
     fn freehold_migrate(from: u64, to: u64, order: u32, control: *mut c_void) -> i64;
+    /// The same, to wherever there is room.
+    fn freehold_evict(from: u64, order: u32, control: *mut c_void) -> i64;
 }
 
 /// The owner of all movable content: the kernel, in a call whose `struct compact_control` this is.
@@ -20,19 +22,28 @@ struct Kernel(*mut c_void);
 
 impl Migrate for Kernel {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        const EBUSY: i64 = -16;
         let order = u32::from(order.get());
         // SAFETY: both blocks are allocated, and the C side gave the pointer for this call.
-        match unsafe { freehold_migrate(from.get(), to.get(), order, self.0) } {
-            0 => Ok(()),
-            EBUSY => Err(MigrateError::Busy),
-            _ => Err(MigrateError::Failed),
-        }
+        answer(unsafe { freehold_migrate(from.get(), to.get(), order, self.0) })
     }
 
     /// When the last reference to a page goes.
     fn frees_source(&self) -> bool {
         true
+    }
+
+    fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
+        // SAFETY: as above.
+        answer(unsafe { freehold_evict(from.get(), u32::from(order.get()), self.0) })
+    }
+}
+
+fn answer(status: i64) -> Result<(), MigrateError> {
+    const EBUSY: i64 = -16;
+    match status {
+        0 => Ok(()),
+        EBUSY => Err(MigrateError::Busy),
+        _ => Err(MigrateError::Failed),
     }
 }
 

@@ -4,10 +4,11 @@
  * chooses which block moves where; here its pages are isolated and moved.
  */
 
-/* A block whose pages are on their way to another. */
+/* A block whose pages are on their way to another, or, with no target, elsewhere. */
 struct freehold_move {
 	unsigned long from, to;
 	unsigned int order;
+	bool has_target;
 	/* The frames of the target that Linux has. */
 	DECLARE_BITMAP(filled, MAX_ORDER_NR_PAGES);
 };
@@ -19,15 +20,15 @@ static struct folio *freehold_target(struct folio *src, unsigned long data)
 	unsigned int order = folio_order(src);
 	unsigned long at = folio_pfn(src) - move->from;
 	struct page *page = pfn_to_page(move->to + at);
-	/* A huge page of hugetlb's goes to one of its pool, or to a new one of its own making. */
-	struct migration_target_control hugetlb = {
+	struct migration_target_control elsewhere = {
 		.nid = folio_nid(src),
-		.gfp_mask = GFP_USER | __GFP_MOVABLE | __GFP_RETRY_MAYFAIL,
+		.gfp_mask = GFP_HIGHUSER_MOVABLE | __GFP_RETRY_MAYFAIL,
 		.reason = MR_CONTIG_RANGE,
 	};
 
-	if (folio_test_hugetlb(src))
-		return alloc_migration_target(src, (unsigned long)&hugetlb);
+	/* A huge page of hugetlb's goes to one of its pool, or to a new one of its own making. */
+	if (!move->has_target || folio_test_hugetlb(src))
+		return alloc_migration_target(src, (unsigned long)&elsewhere);
 	if (at + (1ul << order) > 1ul << move->order)
 		return NULL;
 	bitmap_set(move->filled, at, 1u << order);
@@ -45,7 +46,7 @@ static void freehold_untarget(struct folio *dst, unsigned long data)
 	unsigned int order = folio_order(dst);
 	unsigned long at = folio_pfn(dst) - move->to;
 
-	if (folio_test_hugetlb(dst)) {
+	if (!move->has_target || folio_test_hugetlb(dst)) {
 		folio_put(dst);
 		return;
 	}
@@ -53,21 +54,14 @@ static void freehold_untarget(struct folio *dst, unsigned long data)
 		bitmap_clear(move->filled, at, 1u << order);
 }
 
-/*
- * Moves the pages of a block, or some of them. What they leave is freed with the last reference to
- * it, by the ordinary path.
- */
-long freehold_migrate(u64 from, u64 to, u32 order, void *control)
+/* Returns how many folios have moved, or why none can. */
+static long freehold_move_pages(struct compact_control *cc, struct freehold_move *move)
 {
-	struct freehold_move move = { .from = from, .to = to, .order = order };
-	struct compact_control *cc = control;
-	struct zone *zone = cc->zone;
 	isolate_mode_t mode = cc->mode == MIGRATE_SYNC ? 0 : ISOLATE_ASYNC_MIGRATE;
-	unsigned long at;
-	unsigned int filled;
+	unsigned int moved = 0;
 
 	/* Of more there is no folio that could be moved. */
-	if (order > MAX_PAGE_ORDER)
+	if (move->order > MAX_PAGE_ORDER)
 		return -EINVAL;
 	if (fatal_signal_pending(current))
 		return -EINTR;
@@ -76,13 +70,30 @@ long freehold_migrate(u64 from, u64 to, u32 order, void *control)
 		mode |= ISOLATE_UNEVICTABLE;
 	INIT_LIST_HEAD(&cc->migratepages);
 	cc->nr_migratepages = 0;
-	isolate_migratepages_block(cc, from, from + (1ul << order), mode);
+	isolate_migratepages_block(cc, move->from, move->from + (1ul << move->order), mode);
 	if (!list_empty(&cc->migratepages) &&
 	    migrate_pages(&cc->migratepages, freehold_target, freehold_untarget,
-			  (unsigned long)&move, cc->mode,
-			  cc->alloc_contig ? MR_CONTIG_RANGE : MR_COMPACTION, NULL))
+			  (unsigned long)move, cc->mode,
+			  cc->alloc_contig ? MR_CONTIG_RANGE : MR_COMPACTION, &moved))
 		putback_movable_pages(&cc->migratepages);
 	cc->nr_migratepages = 0;
+	return moved;
+}
+
+/*
+ * Moves the pages of a block, or some of them. What they leave is freed with the last reference to
+ * it, by the ordinary path.
+ */
+long freehold_migrate(u64 from, u64 to, u32 order, void *control)
+{
+	struct freehold_move move = { .from = from, .to = to, .order = order, .has_target = true };
+	struct compact_control *cc = control;
+	struct zone *zone = cc->zone;
+	long moved = freehold_move_pages(cc, &move);
+	unsigned long at, filled;
+
+	if (moved < 0)
+		return moved;
 	filled = bitmap_weight(move.filled, 1u << order);
 	if (!filled)
 		return -EBUSY;
@@ -90,6 +101,15 @@ long freehold_migrate(u64 from, u64 to, u32 order, void *control)
 	for_each_clear_bit(at, move.filled, 1u << order)
 		WARN_ON(freehold_free_block(zone->freehold, to + at, 0));
 	return 0;
+}
+
+/* The same, to wherever there is room, other zones included. */
+long freehold_evict(u64 from, u32 order, void *control)
+{
+	struct freehold_move move = { .from = from, .order = order };
+	long moved = freehold_move_pages(control, &move);
+
+	return moved > 0 ? 0 : moved ?: -EBUSY;
 }
 
 /* In place of the scanners: makes a block for a request, or compacts the whole zone. */

@@ -122,15 +122,18 @@ void freehold_offline(unsigned int cpu)
 			freehold_offline_cpu(zone->freehold, cpu);
 }
 
-/* Free pages and blocks, and how many of an order the larger ones are: for compaction. */
+/*
+ * Free pages and blocks, and how many of an order the larger ones are: for compaction. What CPUs
+ * cache, which compaction takes from them, counts as single pages.
+ */
 void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
 			   unsigned long *blocks, unsigned long *suitable)
 {
 	u64 free[NR_PAGE_ORDERS] = {};
 	unsigned int at;
 
-	freehold_count_blocks(zone->freehold, free);
-	*pages = *blocks = *suitable = 0;
+	*pages = *blocks = freehold_count_blocks(zone->freehold, free);
+	*suitable = 0;
 	for (at = 0; at < NR_PAGE_ORDERS; at++) {
 		*pages += free[at] << at;
 		*blocks += free[at];

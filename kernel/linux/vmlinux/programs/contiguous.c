@@ -110,7 +110,7 @@ static int compact(unsigned long percent)
 
 static int gigantic(void)
 {
-	size_t pages = free_pages() * 7 / 10, at;
+	size_t pages = free_pages() / 2, at;
 	char *start = scatter(pages, 0), *page;
 
 	write_number(GIGANTIC_PAGES, 1);

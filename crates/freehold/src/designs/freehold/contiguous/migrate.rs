@@ -165,17 +165,25 @@ impl<P: Platform> Isolation<'_, P> {
                     Ok(())
                 }
                 Met::Movable(from, order) => {
-                    let target = Target::near(self.design, context, zone, order);
-                    let target = target.map_err(|error| Obstacle { at: FrameIndex(at), error })?;
-                    match target.fill(owner, from) {
-                        Ok(true) => {
-                            retries = 0;
-                            Ok(())
+                    match Target::near(self.design, context, zone, order) {
+                        Ok(target) => match target.fill(owner, from) {
+                            Ok(true) => {
+                                retries = 0;
+                                Ok(())
+                            }
+                            // The owner says that it has moved the content, but the block was freed
+                            // meanwhile, which only the owner may do.
+                            Ok(false) => Err(MigrateError::Busy),
+                            Err((error, _)) => Err(error),
+                        },
+                        Err(error) => {
+                            let pfn = self.design.pageblocks().pfn_of(from);
+                            let evicted = owner.evict(pfn, order);
+                            if evicted == Err(MigrateError::Failed) {
+                                return Err(Obstacle { at: FrameIndex(at), error });
+                            }
+                            evicted.inspect(|()| retries = 0)
                         }
-                        // The owner says that it has moved the content, but the block was freed
-                        // meanwhile, which only the owner may do.
-                        Ok(false) => Err(MigrateError::Busy),
-                        Err((error, _)) => Err(error),
                     }
                 }
                 Met::Fixed(frame) => {
