@@ -54,7 +54,7 @@ rust_object() {
     say "Rust side (features: ${features:-none})"
     (
         unset CARGO_ENCODED_RUSTFLAGS
-        cd "$linux/freehold" && RUSTFLAGS=$flags CARGO_TARGET_DIR=$folder/rust \
+        cd "$linux/freehold" && RUSTFLAGS=$flags CARGO_TARGET_DIR=${rust_target:-$folder/rust} \
             cargo rustc --locked --release --lib --target x86_64-unknown-none \
             --features "$features" -- --emit "asm=$folder/unhardened.s"
     ) >>"$log" 2>&1 || { tail -20 "$log" >&2 && say "the Rust side does not build: $log" && exit 1; }

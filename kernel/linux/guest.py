@@ -70,7 +70,8 @@ def newest(folders, has, build):
 
 
 def by_version(folder):
-    return [int(part) for part in re.findall(r"\d+", folder.name)]
+    # The shorter name last, which is that without more options.
+    return [int(part) for part in re.findall(r"\d+", folder.name)], -len(folder.name)
 
 
 def initrd(files, script, path):

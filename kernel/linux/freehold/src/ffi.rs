@@ -9,13 +9,12 @@ use core::slice;
 use core::sync::atomic::AtomicU64;
 
 use freehold::designs::Freehold;
-use freehold::platform::Native;
 use freehold::{CpuId, Order, PageAllocator, Pfn, Request};
 use freehold_conformance::{Torture, Worker};
 use freehold_linux::ZoneLock;
 
 use crate::calls::{self, Shape, status};
-use crate::platform::{Cpu, Kernel};
+use crate::platform::{KERNEL, Kernel};
 use crate::report::{self, Sink};
 use crate::torture::{self, CTally, DirectMap};
 
@@ -92,7 +91,7 @@ macro_rules! exports {
             ) -> i64 {
                 let shape = Shape { first, frames, cpus, min_free: None };
                 // SAFETY: as the caller promises.
-                let made = unsafe { shape.create(buffer, bytes, Native(Cpu)) };
+                let made = unsafe { shape.create(buffer, bytes, KERNEL) };
                 status(made.map(|made| *state = Some(made)))
             }
 

@@ -6,8 +6,9 @@
 //! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
 //!   the checks of `freehold-conformance`;
 //! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), and
-//!   `moves` those that have content moved;
+//!   `moves` those that have content moved, of one `design`;
 //! * [`calls`] is what both have in common;
+//! * `locks` is the machine with locks that count, with the feature `lock-stats`;
 //! * [`report`] hands statistics to the C side by name;
 //! * [`panic`] ends in the kernel's `BUG`.
 //!
@@ -16,8 +17,12 @@
 #![no_std]
 
 mod calls;
+#[cfg(feature = "vmlinux")]
+mod design;
 #[cfg(not(feature = "vmlinux"))]
 mod ffi;
+#[cfg(feature = "lock-stats")]
+mod locks;
 #[cfg(feature = "vmlinux")]
 mod moves;
 mod panic;

@@ -7,10 +7,19 @@
 use core::arch::asm;
 
 use freehold::CpuId;
-use freehold::platform::{Machine, Native, Pinned};
+use freehold::platform::{Machine, Pinned};
 
+#[cfg(feature = "lock-stats")]
+pub(crate) use crate::locks::Counting as Kernel;
 /// What allocators in this module run on.
-pub(crate) type Kernel = Native<Cpu>;
+#[cfg(not(feature = "lock-stats"))]
+pub(crate) type Kernel = freehold::platform::Native<Cpu>;
+
+/// The machine.
+#[cfg(not(feature = "lock-stats"))]
+pub(crate) const KERNEL: Kernel = freehold::platform::Native(Cpu);
+#[cfg(feature = "lock-stats")]
+pub(crate) const KERNEL: Kernel = crate::locks::Counting(Cpu);
 
 /// The CPU that executes the caller.
 pub(crate) struct Cpu;

@@ -20,7 +20,7 @@ unsafe extern "C" {
 pub(crate) struct Sink(pub(crate) *mut c_void);
 
 impl Sink {
-    fn emit(&self, name: &str, value: u64) {
+    pub(crate) fn emit(&self, name: &str, value: u64) {
         // SAFETY: the name is text of this length; the C side gave the pointer.
         unsafe { fh_emit(self.0, name.as_ptr(), name.len(), value) };
     }

@@ -1,5 +1,5 @@
-//! What Linux calls where Freehold is its page allocator: `vmlinux/mm/freehold.h` declares these
-//! functions, in the same order.
+//! What Linux calls where Freehold is its page allocator: `vmlinux/mm/designs.h` declares these
+//! functions, in the same order. The build renames them after the design.
 //!
 //! Linux chooses a zone, and applies that zone's watermarks, before it asks for a block. So each
 //! zone of Linux has an allocator of its own, a machine with one zone and no watermarks.
@@ -7,15 +7,14 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use freehold::designs::Freehold;
-use freehold::platform::Native;
 use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request};
 
 use crate::calls::{self, Shape, status};
-use crate::platform::{Cpu, Kernel};
+use crate::design::Design;
+use crate::platform::{KERNEL, Kernel};
 use crate::report::{self, Sink};
 
-pub(crate) type Allocator = PageAllocator<Kernel, Freehold<Kernel>>;
+pub(crate) type Allocator = PageAllocator<Kernel, Design<Kernel>>;
 
 /// By the flags of a call: two bits of a migratetype of Linux, and `FREEHOLD_NOWAIT`.
 static REQUESTS: [Request; 8] = {
@@ -40,7 +39,7 @@ const fn shape(first: u64, frames: u64, cpus: u32) -> Shape {
 /// How many bytes an allocator takes for a span of frames and a number of CPUs.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_bytes(first: u64, frames: u64, cpus: u32) -> i64 {
-    shape(first, frames, cpus).bytes::<Kernel, Freehold<Kernel>>()
+    shape(first, frames, cpus).bytes::<Kernel, Design<Kernel>>()
 }
 
 /// Makes an allocator without memory in a buffer, and says where it is.
@@ -59,7 +58,7 @@ unsafe extern "C" fn freehold_create(
     state: &mut Option<&'static Allocator>,
 ) -> i64 {
     // SAFETY: as the caller promises.
-    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, Native(Cpu)) };
+    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, KERNEL) };
     status(made.map(|made| *state = Some(made)))
 }
 
@@ -185,4 +184,13 @@ extern "C" fn freehold_stat(allocator: &Allocator, sink: *mut c_void) {
 #[unsafe(no_mangle)]
 extern "C" fn freehold_validate(allocator: &Allocator, sink: *mut c_void) -> bool {
     report::validate(allocator, &Sink(sink))
+}
+
+/// How often the locks of all allocators of the design were taken, where that is counted.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_locks(sink: *mut c_void) {
+    #[cfg(feature = "lock-stats")]
+    crate::locks::report(&Sink(sink));
+    #[cfg(not(feature = "lock-stats"))]
+    let _ = sink;
 }

@@ -29,6 +29,7 @@ static int stat_show(struct seq_file *file, void *unused)
 {
 	struct zone *zone;
 
+	seq_printf(file, "design %s\n", freehold_on ? freehold_name() : "off");
 	for_each_populated_zone(zone) {
 		seq_printf(file, "zone %s\n", zone->name);
 		seq_printf(file, "linux_free_pages %lu\n",
@@ -37,6 +38,8 @@ static int stat_show(struct seq_file *file, void *unused)
 		if (zone->freehold)
 			freehold_stat(zone->freehold, file);
 	}
+	/* Of all zones; there are none without CONFIG_LOCK_STAT. */
+	freehold_locks(file);
 	return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(stat);

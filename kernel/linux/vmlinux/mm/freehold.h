@@ -17,30 +17,7 @@ struct seq_file;
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
 #define FREEHOLD_CPUS_MAX	256u
 
-/* The Rust side: freehold/src/vmlinux.rs documents each. A negative long is an errno. */
-long freehold_bytes(u64 first, u64 frames, u32 cpus);
-long freehold_create(void *buffer, size_t bytes, u64 first, u64 frames, u32 cpus, void **state);
-long freehold_add_memory(void *state, u64 first, u64 frames);
-long freehold_add_free(void *state, u64 first, u64 frames);
-bool freehold_is_free(void *state, u64 pfn);
-long freehold_alloc_block(void *state, u32 order, u32 flags);
-long freehold_alloc_frame(void *state, u32 flags);
-long freehold_free_block(void *state, u64 pfn, u32 order);
-long freehold_alloc_frames(void *state, u64 *pfns, size_t many, u32 flags);
-size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err);
-long freehold_offline_cpu(void *state, u32 cpu);
-long freehold_tick_cpu(void *state, u32 cpu);
-u64 freehold_count_blocks(void *state, u64 blocks[NR_PAGE_ORDERS]);
-bool freehold_has_block(void *state, u32 order);
-void freehold_stat(void *state, void *sink);
-bool freehold_validate(void *state, void *sink);
-
-/* freehold/src/moves.rs; control is a struct compact_control. */
-long freehold_alloc_compacting(void *state, u32 order, u32 flags, void *control);
-void freehold_compact(void *state, void *control);
-long freehold_alloc_range(void *state, u64 first, u64 frames, void *control);
-long freehold_remove_memory(void *state, u64 first, u64 frames, void *control);
-long freehold_free_range(void *state, u64 first, u64 frames);
+#include "designs.h"
 
 /* Whether the zones are Freehold's. */
 extern bool freehold_on;

@@ -31,10 +31,9 @@ bool freehold_on __ro_after_init = true;
 
 static int __init parse(char *text)
 {
-	if (text && !strcmp(text, "off"))
-		freehold_on = false;
-	else if (!text || strcmp(text, "on"))
-		pr_warn("freehold=%s: there are on and off\n", text ?: "");
+	freehold_on = !text || strcmp(text, "off");
+	if (freehold_on && text && strcmp(text, "on"))
+		freehold_choose(text);
 	return 0;
 }
 early_param("freehold", parse);
@@ -84,8 +83,9 @@ static void __init init_zone(struct zone *zone)
 	if (err)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
-	pr_info("zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
-		zone->name, memory, zone->freehold_frames, bytes, (sched_clock() - begin) / 1000);
+	pr_info("%s: zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
+		freehold_name(), zone->name, memory, zone->freehold_frames, bytes,
+		(sched_clock() - begin) / 1000);
 }
 
 /*

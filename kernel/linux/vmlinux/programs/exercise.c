@@ -2,10 +2,11 @@
 /*
  * Loads on the page allocator of the kernel that runs it.
  *
- *     exercise faults processes|threads WORKERS MIB ROUNDS [huge]
- *         each worker maps memory, touches each page, checks each page, and unmaps it, again and
- *         again; prints what a page costs the first one: faults, and what unmapping frees. Time is
- *         the CPU's counter, which under QEMU with -icount counts instructions
+ *     exercise faults processes|threads WORKERS MIB ROUNDS [huge|file]
+ *         each worker maps memory, or copies of a file's pages in memory, touches each page, checks
+ *         each page, and unmaps it, again and again; prints what a page costs the first one: faults,
+ *         and what unmapping frees. Time is the CPU's counter, which under QEMU with -icount counts
+ *         instructions
  *     exercise load SECONDS
  *         the same of two processes, of differing sizes, until time is up
  *     exercise oom
@@ -42,65 +43,38 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
-#define PAGE_BYTES	4096ul
-#define HUGE_BYTES	(2ul << 20)
-#define WORKERS_MAX	16
+#include "workers.h"
 
-struct worker {
-	uint64_t touched;	/* of the best round */
-	uint64_t unmapped;
-	size_t bytes;
-	size_t step;
-	unsigned long rounds;	/* until the deadline, if 0 */
-	time_t deadline;
-	unsigned int nth;
-	int huge;
-};
-
-static void die(const char *what)
+/* A copy of its file: each page that is written to is copied. */
+static char *map_copy(const struct worker *self)
 {
-	fprintf(stderr, "exercise: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-static char *map(size_t bytes, int flags)
-{
-	char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+	char *start = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, self->file, 0);
 
 	if (start == MAP_FAILED)
 		die("mmap");
 	return start;
 }
 
-/* No other worker, round or page has this. */
-static uint64_t stamp(const struct worker *self, unsigned long round, size_t at)
+/* A file in memory, as large as a worker's. */
+static int make_file(size_t bytes)
 {
-	return ((uint64_t)(getpid() + self->nth) << 48) ^ ((uint64_t)round << 32) ^ (at | 1);
-}
-
-static void check(const struct worker *self, char *start, unsigned long round)
-{
+	uint64_t page[PAGE_BYTES / 8];
+	int file = memfd_create("file", 0);
 	size_t at;
 
-	for (at = 0; at < self->bytes; at += PAGE_BYTES) {
-		uint64_t *page = (uint64_t *)(start + at);
-		uint64_t wanted = at % self->step ? 0 : stamp(self, round, at);
-
-		if (page[0] == wanted && page[PAGE_BYTES / 8 - 1] == 0)
-			continue;
-		fprintf(stderr, "freehold: error: page %zu has %llx and %llx, not %llx and 0\n",
-			at / PAGE_BYTES, (unsigned long long)page[0],
-			(unsigned long long)page[PAGE_BYTES / 8 - 1], (unsigned long long)wanted);
-		exit(1);
-	}
+	for (at = 0; at < PAGE_BYTES / 8; at++)
+		page[at] = FILE_WORD;
+	for (at = 0; at < bytes; at += PAGE_BYTES)
+		if (write(file, page, PAGE_BYTES) != (ssize_t)PAGE_BYTES)
+			die("memfd");
+	return file;
 }
 
 static void once(struct worker *self, unsigned long round)
 {
-	size_t length = self->bytes + (self->huge ? HUGE_BYTES : 0), at;
+	size_t length = self->bytes + (self->huge ? HUGE_BYTES : 0);
 	uint64_t began, touched, unmapped;
-	char *all = map(length, 0), *start = all;
+	char *all = self->file ? map_copy(self) : map(length, 0), *start = all;
 
 	if (self->huge) {
 		start = (char *)(((uintptr_t)all + HUGE_BYTES - 1) & -HUGE_BYTES);
@@ -108,8 +82,7 @@ static void once(struct worker *self, unsigned long round)
 			die("madvise");
 	}
 	began = __rdtsc();
-	for (at = 0; at < self->bytes; at += self->step)
-		*(volatile uint64_t *)(start + at) = stamp(self, round, at);
+	fill(self, start, round);
 	touched = __rdtsc() - began;
 	check(self, start, round);
 	began = __rdtsc();
@@ -135,16 +108,6 @@ static void *work(void *of)
 	for (round = 0; self->rounds ? round < self->rounds : time(NULL) < self->deadline; round++)
 		once(self, round);
 	return NULL;
-}
-
-/* Waits for a process; returns whether it ended by itself and well. */
-static int ended_well(pid_t child)
-{
-	int status;
-
-	if (waitpid(child, &status, 0) != child)
-		die("waitpid");
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 /* Runs all workers; returns whether all ended well. */
@@ -204,25 +167,28 @@ static struct worker *shared_workers(void)
 	return workers;
 }
 
-static int faults(const char *kind, unsigned int many, size_t mib, unsigned long rounds, int huge)
+static int faults(const char *kind, unsigned int many, size_t mib, unsigned long rounds,
+		  const char *page)
 {
 	struct worker *workers = shared_workers();
+	int huge = !strcmp(page, "2MiB"), threads = !strcmp(kind, "threads");
 	size_t step = huge ? HUGE_BYTES : PAGE_BYTES;
 	unsigned long huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc");
 	unsigned int i;
-	int threads = !strcmp(kind, "threads");
 
 	if (!many || many > WORKERS_MAX || !mib || !rounds || (!threads && strcmp(kind, "processes")))
 		return 2;
 	for (i = 0; i < many; i++)
 		workers[i] = (struct worker) { .touched = UINT64_MAX, .unmapped = UINT64_MAX,
 					       .bytes = mib << 20, .step = step,
-					       .rounds = rounds, .nth = i, .huge = huge };
+					       .rounds = rounds, .nth = i, .huge = huge,
+					       .file = strcmp(page, "file") ? 0
+									    : make_file(mib << 20) };
 	if (!run(workers, many, threads))
 		return 1;
 	huge_pages = sum_of("/proc/vmstat", "thp_fault_alloc") - huge_pages;
 	printf("freehold: result: run=faults kind=%s workers=%u page=%s huge_pages=%lu "
-	       "touch_min=%lu unmap_min=%lu\n", kind, many, huge ? "2MiB" : "4KiB", huge_pages,
+	       "touch_min=%lu unmap_min=%lu\n", kind, many, page, huge_pages,
 	       workers[0].touched / (workers[0].bytes / step),
 	       workers[0].unmapped / (workers[0].bytes / step));
 	/* Memory may be too scattered for some, but not for all. */
@@ -334,16 +300,6 @@ static unsigned long cached_pages(void)
 	return sum_of("/sys/kernel/debug/freehold/stat", "nr_pcp_pages");
 }
 
-static void move_to(long cpu)
-{
-	cpu_set_t cpus;
-
-	CPU_ZERO(&cpus);
-	CPU_SET(cpu, &cpus);
-	if (sched_setaffinity(0, sizeof(cpus), &cpus))
-		die("sched_setaffinity");
-}
-
 static int stranded(size_t mib)
 {
 	long last = sysconf(_SC_NPROCESSORS_ONLN) - 1;
@@ -361,8 +317,7 @@ static int stranded(size_t mib)
 	set_online(last, 1);
 	move_to(last);
 	start = map(self.bytes, 0);
-	for (at = 0; at < self.bytes; at += PAGE_BYTES)
-		*(uint64_t *)(start + at) = stamp(&self, 0, at);
+	fill(&self, start, 0);
 	set_online(last, 0);
 	check(&self, start, 0);
 	move_to(1);
@@ -434,9 +389,12 @@ int main(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : "";
 	int status = 2;
 
-	if (!strcmp(what, "faults") && (argc == 6 || (argc == 7 && !strcmp(argv[6], "huge"))))
-		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]),
-				argc == 7);
+	if (!strcmp(what, "faults") && argc == 6)
+		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]), "4KiB");
+	else if (!strcmp(what, "faults") && argc == 7 && !strcmp(argv[6], "huge"))
+		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]), "2MiB");
+	else if (!strcmp(what, "faults") && argc == 7 && !strcmp(argv[6], "file"))
+		status = faults(argv[2], number(argv[3]), number(argv[4]), number(argv[5]), "file");
 	else if (!strcmp(what, "load") && argc == 3)
 		status = load(number(argv[2]));
 	else if (!strcmp(what, "oom") && argc == 2)
