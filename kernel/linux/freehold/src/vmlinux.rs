@@ -7,9 +7,10 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
+use freehold::compact::Immovable;
 use freehold::designs::Freehold;
 use freehold::platform::Native;
-use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request};
+use freehold::{CpuId, FrameCount, MigrateType, Order, PageAllocator, Pfn, RangeRequest, Request};
 
 use crate::calls::{self, Shape, status};
 use crate::platform::{Cpu, Kernel};
@@ -146,15 +147,47 @@ extern "C" fn freehold_tick_cpu(allocator: &Allocator, cpu: u32) -> i64 {
 /// returns how many frames CPUs cache, which are in no block.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11]) -> u64 {
-    let last = blocks.len() - 1;
     let mut cached = 0;
     for zone in allocator.zones() {
         cached += zone.per_cpu.get();
-        for (order, many) in zone.free_blocks.iter().enumerate() {
-            blocks[order.min(last)] += many << order.saturating_sub(last);
-        }
+        add_blocks(blocks, &zone.free_blocks);
     }
     cached
+}
+
+/// As the function above, by migratetype, and pageblocks by migratetype, those of CPUs included.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_count_types(
+    allocator: &Allocator,
+    blocks: &mut [[u64; 11]; MigrateType::COUNT],
+    pageblocks: &mut [u64; MigrateType::COUNT],
+) {
+    for zone in (0..).map_while(|zone| allocator.free_by_type(zone)) {
+        for content in 0..MigrateType::COUNT {
+            add_blocks(&mut blocks[content], &zone.blocks[content]);
+            pageblocks[content] += zone.pageblocks[content];
+        }
+    }
+}
+
+fn add_blocks(sum: &mut [u64; 11], blocks: &[u64]) {
+    let last = sum.len() - 1;
+    for (order, many) in blocks.iter().enumerate() {
+        sum[order.min(last)] += many << order.saturating_sub(last);
+    }
+}
+
+/// Whether a frame is this allocator's and free.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_is_free(allocator: &Allocator, pfn: u64) -> bool {
+    allocator.is_free(Pfn::new(pfn))
+}
+
+/// Allocates a frame that must be free, wherever it is: in a block, or cached by any CPU.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_take_frame(allocator: &Allocator, pfn: u64) -> i64 {
+    let request = RangeRequest::exactly(Pfn::new(pfn), FrameCount::new(1));
+    calls::frame(allocator.alloc_range(request, &Immovable))
 }
 
 /// Statistics, one `fh_emit` a figure.

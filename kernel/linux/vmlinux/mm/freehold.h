@@ -15,6 +15,7 @@ struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
 #define FREEHOLD_CPUS_MAX	256u
+#define FREEHOLD_TYPES		3	/* unmovable, movable, reclaimable */
 
 /* The Rust side: freehold/src/vmlinux.rs documents each. A negative long is an errno. */
 long freehold_bytes(u64 first, u64 frames, u32 cpus);
@@ -28,6 +29,10 @@ size_t freehold_free_frames(void *state, const u64 *pfns, size_t many, long *err
 long freehold_offline_cpu(void *state, u32 cpu);
 long freehold_tick_cpu(void *state, u32 cpu);
 u64 freehold_count_blocks(void *state, u64 blocks[NR_PAGE_ORDERS]);
+void freehold_count_types(void *state, u64 blocks[FREEHOLD_TYPES][NR_PAGE_ORDERS],
+			  u64 pageblocks[FREEHOLD_TYPES]);
+bool freehold_is_free(void *state, u64 pfn);
+long freehold_take_frame(void *state, u64 pfn);
 void freehold_stat(void *state, void *sink);
 bool freehold_validate(void *state, void *sink);
 
@@ -35,11 +40,18 @@ bool freehold_validate(void *state, void *sink);
 extern bool freehold_on;
 
 void freehold_init(void);
+int freehold_plug(struct zone *zone, unsigned long first, unsigned long frames);
 void freehold_lacks(struct zone *zone, unsigned int order);
 bool freehold_has(struct zone *zone, unsigned int order);
 void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, long err);
 void freehold_offline(unsigned int cpu);
 bool freehold_show_node(struct seq_file *file, pg_data_t *node);
+bool freehold_show_free(struct seq_file *file, pg_data_t *node);
+bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node);
+unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE_ORDERS],
+				 unsigned char types[NR_PAGE_ORDERS]);
+bool freehold_take_off(struct page *page);
+bool freehold_put_back(struct page *page);
 
 /*
  * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the

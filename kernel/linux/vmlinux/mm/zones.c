@@ -2,6 +2,7 @@
 /* The allocators of zones: set up from memblock, looked after, and what Linux asks of them. */
 #define pr_fmt(fmt) "freehold: " fmt
 
+#include <asm/cpufeature.h>
 #include <linux/bug.h>
 #include <linux/build_bug.h>
 #include <linux/init.h>
@@ -10,8 +11,8 @@
 #include <linux/mm.h>
 #include <linux/printk.h>
 #include <linux/sched/clock.h>
-#include <linux/seq_file.h>
 #include <linux/string.h>
+#include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
 #include "freehold.h"
@@ -19,15 +20,7 @@
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
 static_assert(NR_PAGE_ORDERS == 11);
 
-/* These look for free pages on Linux's lists, and would find none. */
-static_assert(!IS_ENABLED(CONFIG_MEMORY_ISOLATION), "CMA, memory hotplug, virtio-mem");
-static_assert(!IS_ENABLED(CONFIG_MEMORY_HOTPLUG));
-static_assert(!IS_ENABLED(CONFIG_MEMORY_FAILURE));
-static_assert(!IS_ENABLED(CONFIG_PAGE_REPORTING));
-static_assert(!IS_ENABLED(CONFIG_HIBERNATION));
-/* With these it was never booted. */
-static_assert(!IS_ENABLED(CONFIG_DEFERRED_STRUCT_PAGE_INIT));
-static_assert(!IS_ENABLED(CONFIG_UNACCEPTED_MEMORY));
+/* Locks that free pages with interrupts off would sleep. */
 static_assert(!IS_ENABLED(CONFIG_PREEMPT_RT));
 
 bool freehold_on __ro_after_init = true;
@@ -42,22 +35,30 @@ static int __init parse(char *text)
 }
 early_param("freehold", parse);
 
+/* How many frames of a zone's memory there may ever be, the memory that may be plugged included. */
+static unsigned long span_of(struct zone *zone, unsigned long first, unsigned long end)
+{
+	if (IS_ENABLED(CONFIG_MEMORY_HOTPLUG) && zone_idx(zone) >= ZONE_NORMAL)
+		end = max_t(unsigned long, end, max_possible_pfn);
+	return end - first;
+}
+
 static void __init init_zone(struct zone *zone)
 {
 	unsigned long start, end, memory = 0;
+	unsigned long span = span_of(zone, zone->zone_start_pfn, zone_end_pfn(zone));
 	u64 begin = sched_clock();
 	void *buffer, *state = NULL;
 	long bytes, err;
 	int i;
 
-	bytes = freehold_bytes(zone->zone_start_pfn, zone->spanned_pages, nr_cpu_ids);
+	bytes = freehold_bytes(zone->zone_start_pfn, span, nr_cpu_ids);
 	if (bytes < 0)
 		panic("freehold: zone %s: error %ld\n", zone->name, bytes);
-	buffer = memblock_alloc(bytes, PAGE_SIZE);
+	buffer = memblock_alloc_node(bytes, PAGE_SIZE, zone_to_nid(zone));
 	if (!buffer)
 		panic("freehold: no %ld bytes for zone %s\n", bytes, zone->name);
-	err = freehold_create(buffer, bytes, zone->zone_start_pfn, zone->spanned_pages,
-			      nr_cpu_ids, &state);
+	err = freehold_create(buffer, bytes, zone->zone_start_pfn, span, nr_cpu_ids, &state);
 	/* Ranges of whole frames, of which no two overlap. Zones may: then both know the frame. */
 	for_each_mem_pfn_range(i, zone_to_nid(zone), &start, &end, NULL) {
 		start = max(start, zone->zone_start_pfn);
@@ -70,8 +71,9 @@ static void __init init_zone(struct zone *zone)
 	if (err)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
-	pr_info("zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
-		zone->name, memory, zone->spanned_pages, bytes, (sched_clock() - begin) / 1000);
+	pr_info("node %d, zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
+		zone_to_nid(zone), zone->name, memory, span, bytes,
+		(sched_clock() - begin) / 1000);
 }
 
 /*
@@ -82,6 +84,9 @@ void __init freehold_init(void)
 {
 	struct zone *zone;
 
+	/* The Rust side disables interrupts by the CPU's flag, which a guest of this kind cannot. */
+	if (cpu_feature_enabled(X86_FEATURE_XENPV))
+		freehold_on = false;
 	if (!freehold_on)
 		return;
 	if (nr_cpu_ids > FREEHOLD_CPUS_MAX)
@@ -90,6 +95,39 @@ void __init freehold_init(void)
 		if (zone->spanned_pages)
 			init_zone(zone);
 }
+
+#ifdef CONFIG_MEMORY_HOTPLUG
+/*
+ * Memory that comes to a zone, under the lock of memory hotplug: in use, until Linux frees it. A
+ * zone that has had none gets an allocator.
+ */
+int freehold_plug(struct zone *zone, unsigned long first, unsigned long frames)
+{
+	unsigned long start = ALIGN_DOWN(first, MAX_ORDER_NR_PAGES);
+	unsigned long span = span_of(zone, start, first + frames);
+	void *buffer, *state = NULL;
+	long bytes, err;
+
+	if (!freehold_on)
+		return 0;
+	if (zone->freehold)
+		return freehold_add_memory(zone->freehold, first, frames);
+	bytes = freehold_bytes(start, span, nr_cpu_ids);
+	if (bytes < 0)
+		return bytes;
+	buffer = vzalloc_node(bytes, zone_to_nid(zone));
+	if (!buffer)
+		return -ENOMEM;
+	err = freehold_create(buffer, bytes, start, span, nr_cpu_ids, &state) ?:
+	      freehold_add_memory(state, first, frames);
+	if (err) {
+		vfree(buffer);
+		return err;
+	}
+	zone->freehold = state;
+	return 0;
+}
+#endif
 
 /*
  * Watermarks ask whether there is a block of an order. It is taken for granted until an allocation
@@ -133,28 +171,6 @@ void freehold_offline(unsigned int cpu)
 	for_each_populated_zone(zone)
 		if (zone->freehold)
 			freehold_offline_cpu(zone->freehold, cpu);
-}
-
-/* The lines of /proc/buddyinfo, without the lock of zones: this waits for calls. */
-bool freehold_show_node(struct seq_file *file, pg_data_t *node)
-{
-	struct zone *zone;
-
-	if (!freehold_on)
-		return false;
-	for (zone = node->node_zones; zone < node->node_zones + MAX_NR_ZONES; zone++) {
-		u64 blocks[NR_PAGE_ORDERS] = {};
-		int order;
-
-		if (!populated_zone(zone))
-			continue;
-		freehold_count_blocks(zone->freehold, blocks);
-		seq_printf(file, "Node %d, zone %8s ", node->node_id, zone->name);
-		for (order = 0; order < NR_PAGE_ORDERS; order++)
-			seq_printf(file, "%6llu ", blocks[order]);
-		seq_putc(file, '\n');
-	}
-	return true;
 }
 
 static void upkeep(struct work_struct *work)
