@@ -74,10 +74,12 @@ def by_version(folder):
     return [int(part) for part in re.findall(r"\d+", folder.name)], -len(folder.name)
 
 
-def initrd(files, script, path):
-    """The first file system: busybox first among the files, a script as init."""
+def initrd(files, script, path, tree=None):
+    """The first file system: busybox first among the files, a script as init, all of a folder."""
     with tempfile.TemporaryDirectory() as root:
         root = pathlib.Path(root)
+        if tree:
+            shutil.copytree(tree, root, symlinks=True, dirs_exist_ok=True)
         for name in ("bin", "dev", "proc", "root", "sys", "tmp"):
             (root / name).mkdir()
         busybox, *rest = files
@@ -94,14 +96,16 @@ def initrd(files, script, path):
     path.write_bytes(gzip.compress(archive, 1))
 
 
-def machine(options, image, ramdisk, symbols=None, disk=None):
-    """The command that starts QEMU; the guest prints to the symbols through its second port."""
+def machine(options, image, ramdisk, symbols=None, disk=None, more=(), as_shipped=False):
+    """The command that starts QEMU; the guest prints to the symbols through its second port.
+    `as_shipped` leaves the kernel's defaults; `more` has other arguments."""
     # `maxcpus=1`: QEMU runs a CPU until the next timer, and early in the boot there is none, so one
     # CPU would wait minutes for another; the guest's init brings the rest online.
     # `init_on_alloc=0`: the kernel's allocator is not alone in zeroing pages. `mitigations=off`:
     # indirect calls and returns cost what they do by themselves. `nokaslr`: addresses repeat.
     cmdline = (
-        "console=ttyS0 panic=-1 oops=panic loglevel=7 init_on_alloc=0 mitigations=off nokaslr "
+        "console=ttyS0 panic=-1 oops=panic loglevel=7 "
+        + ("" if as_shipped else "init_on_alloc=0 mitigations=off nokaslr ")
         + ("maxcpus=1 " if options.icount else "")
         + options.cmdline
     )
@@ -113,6 +117,7 @@ def machine(options, image, ramdisk, symbols=None, disk=None):
     command += ["-accel", "tcg" if options.icount else "tcg,thread=multi"]
     command += ["-gdb", f"tcp:127.0.0.1:{options.gdb}"] if options.gdb else []
     command += ["-drive", f"file={disk},if=virtio,format=raw"] if disk else []
+    command += more
     command += ["-kernel", str(image), "-initrd", str(ramdisk), "-append", cmdline]
     return command
 

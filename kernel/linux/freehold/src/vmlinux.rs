@@ -157,15 +157,34 @@ extern "C" fn freehold_tick_cpu(allocator: &Allocator, cpu: u32) -> i64 {
 /// returns how many frames CPUs cache, which are in no block.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11]) -> u64 {
-    let last = blocks.len() - 1;
     let mut cached = 0;
     for zone in allocator.zones() {
         cached += zone.per_cpu.get();
-        for (order, many) in zone.free_blocks.iter().enumerate() {
-            blocks[order.min(last)] += many << order.saturating_sub(last);
-        }
+        add_blocks(blocks, &zone.free_blocks);
     }
     cached
+}
+
+/// As the function above, by migratetype, and pageblocks by migratetype, those of CPUs included.
+#[unsafe(no_mangle)]
+extern "C" fn freehold_count_types(
+    allocator: &Allocator,
+    blocks: &mut [[u64; 11]; MigrateType::COUNT],
+    pageblocks: &mut [u64; MigrateType::COUNT],
+) {
+    for zone in (0..).map_while(|zone| allocator.free_by_type(zone)) {
+        for content in 0..MigrateType::COUNT {
+            add_blocks(&mut blocks[content], &zone.blocks[content]);
+            pageblocks[content] += zone.pageblocks[content];
+        }
+    }
+}
+
+fn add_blocks(sum: &mut [u64; 11], blocks: &[u64]) {
+    let last = sum.len() - 1;
+    for (order, many) in blocks.iter().enumerate() {
+        sum[order.min(last)] += many << order.saturating_sub(last);
+    }
 }
 
 /// Whether there is a free block of an order or a larger one.

@@ -31,7 +31,7 @@ static int stat_show(struct seq_file *file, void *unused)
 
 	seq_printf(file, "design %s\n", freehold_on ? freehold_name() : "off");
 	for_each_populated_zone(zone) {
-		seq_printf(file, "zone %s\n", zone->name);
+		seq_printf(file, "zone %s %d\n", zone->name, zone_to_nid(zone));
 		seq_printf(file, "linux_free_pages %lu\n",
 			   zone_page_state_snapshot(zone, NR_FREE_PAGES));
 		seq_printf(file, "linux_listed_pages %lu\n", strays(zone));
@@ -52,7 +52,7 @@ static int validate_show(struct seq_file *file, void *unused)
 	for_each_populated_zone(zone) {
 		if (!zone->freehold)
 			continue;
-		seq_printf(file, "zone %s\n", zone->name);
+		seq_printf(file, "zone %s %d\n", zone->name, zone_to_nid(zone));
 		if (!freehold_validate(zone->freehold, file) &&
 		    !freehold_validate(zone->freehold, NULL))
 			return -EIO;

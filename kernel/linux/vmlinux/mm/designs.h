@@ -35,6 +35,9 @@
 	CALL(design, long, tick_cpu, (void *state, u32 cpu), (state, cpu))		\
 	CALL(design, u64, count_blocks, (void *state, u64 blocks[NR_PAGE_ORDERS]),	\
 	     (state, blocks))								\
+	CALL(design, void, count_types,							\
+	     (void *state, u64 blocks[FREEHOLD_TYPES][NR_PAGE_ORDERS],			\
+	      u64 pageblocks[FREEHOLD_TYPES]), (state, blocks, pageblocks))		\
 	CALL(design, bool, has_block, (void *state, u32 order), (state, order))		\
 	CALL(design, void, stat, (void *state, void *sink), (state, sink))		\
 	CALL(design, bool, validate, (void *state, void *sink), (state, sink))		\

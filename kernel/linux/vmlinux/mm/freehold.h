@@ -16,6 +16,7 @@ struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
 #define FREEHOLD_CPUS_MAX	256u
+#define FREEHOLD_TYPES		3	/* unmovable, movable, reclaimable */
 
 #include "designs.h"
 
@@ -35,6 +36,10 @@ void freehold_offline(unsigned int cpu);
 void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
 			   unsigned long *blocks, unsigned long *suitable);
 bool freehold_show_node(struct seq_file *file, pg_data_t *node);
+bool freehold_show_free(struct seq_file *file, pg_data_t *node);
+bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node);
+unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE_ORDERS],
+				 unsigned char types[NR_PAGE_ORDERS]);
 
 /*
  * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the

@@ -2,6 +2,7 @@
 /* The allocators of zones: set up from memblock, looked after, and what Linux asks of them. */
 #define pr_fmt(fmt) "freehold: " fmt
 
+#include <asm/cpufeature.h>
 #include <linux/bug.h>
 #include <linux/build_bug.h>
 #include <linux/init.h>
@@ -10,7 +11,6 @@
 #include <linux/mm.h>
 #include <linux/printk.h>
 #include <linux/sched/clock.h>
-#include <linux/seq_file.h>
 #include <linux/sizes.h>
 #include <linux/string.h>
 #include <linux/workqueue.h>
@@ -20,11 +20,7 @@
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
 static_assert(NR_PAGE_ORDERS == 11);
 
-/* It looks for free pages on Linux's lists, and would find none. */
-static_assert(!IS_ENABLED(CONFIG_PAGE_REPORTING));
-/* With these it was never booted. */
-static_assert(!IS_ENABLED(CONFIG_DEFERRED_STRUCT_PAGE_INIT));
-static_assert(!IS_ENABLED(CONFIG_UNACCEPTED_MEMORY));
+/* Locks that free pages with interrupts off would sleep. */
 static_assert(!IS_ENABLED(CONFIG_PREEMPT_RT));
 
 bool freehold_on __ro_after_init = true;
@@ -66,7 +62,7 @@ static void __init init_zone(struct zone *zone)
 	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
 	if (bytes < 0)
 		panic("freehold: zone %s: error %ld\n", zone->name, bytes);
-	buffer = memblock_alloc(bytes, PAGE_SIZE);
+	buffer = memblock_alloc_node(bytes, PAGE_SIZE, zone_to_nid(zone));
 	if (!buffer)
 		panic("freehold: no %ld bytes for zone %s\n", bytes, zone->name);
 	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,
@@ -83,8 +79,8 @@ static void __init init_zone(struct zone *zone)
 	if (err)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
-	pr_info("%s: zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
-		freehold_name(), zone->name, memory, zone->freehold_frames, bytes,
+	pr_info("%s: node %d, zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
+		freehold_name(), zone_to_nid(zone), zone->name, memory, zone->freehold_frames, bytes,
 		(sched_clock() - begin) / 1000);
 }
 
@@ -96,6 +92,9 @@ void __init freehold_init(void)
 {
 	struct zone *zone;
 
+	/* The Rust side disables interrupts by the CPU's flag, which a guest of this kind cannot. */
+	if (cpu_feature_enabled(X86_FEATURE_XENPV))
+		freehold_on = false;
 	if (!freehold_on)
 		return;
 	if (nr_cpu_ids > FREEHOLD_CPUS_MAX)
@@ -140,28 +139,6 @@ void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long 
 		if (at >= order)
 			*suitable += free[at] << (at - order);
 	}
-}
-
-/* The lines of /proc/buddyinfo, without the lock of zones: this waits for calls. */
-bool freehold_show_node(struct seq_file *file, pg_data_t *node)
-{
-	struct zone *zone;
-
-	if (!freehold_on)
-		return false;
-	for (zone = node->node_zones; zone < node->node_zones + MAX_NR_ZONES; zone++) {
-		u64 blocks[NR_PAGE_ORDERS] = {};
-		int order;
-
-		if (!populated_zone(zone))
-			continue;
-		freehold_count_blocks(zone->freehold, blocks);
-		seq_printf(file, "Node %d, zone %8s ", node->node_id, zone->name);
-		for (order = 0; order < NR_PAGE_ORDERS; order++)
-			seq_printf(file, "%6llu ", blocks[order]);
-		seq_putc(file, '\n');
-	}
-	return true;
 }
 
 static void upkeep(struct work_struct *work)
