@@ -80,10 +80,13 @@ unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE
 				 unsigned char types[NR_PAGE_ORDERS])
 {
 	u64 by_type[FREEHOLD_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[FREEHOLD_TYPES] = {};
+	u64 all[NR_PAGE_ORDERS] = {};
 	unsigned long pages = 0;
 	int type, order;
 
 	freehold_count_types(zone->freehold, by_type, pageblocks);
+	/* What CPUs cache is in no block, but any allocation has it. */
+	blocks[0] = freehold_count_blocks(zone->freehold, all);
 	for (order = 0; order < NR_PAGE_ORDERS; order++) {
 		for (type = 0; type < FREEHOLD_TYPES; type++) {
 			blocks[order] += by_type[type][order];

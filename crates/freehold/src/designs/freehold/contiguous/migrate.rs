@@ -83,13 +83,14 @@ impl<'a, P: Platform> Target<'a, P> {
     ) -> Result<bool, (MigrateError, Self)> {
         let Target { design, context, frame, order, .. } = self;
         let (from_pfn, to) = (design.pageblocks().pfn_of(from), design.pageblocks().pfn_of(frame));
+        // Read now: once the content has left, the pageblock may be removed.
+        let zone = design.zones.zone(design.pageblocks().zone(PageblockIndex::of_frame(from)));
         if let Err(error) = owner.migrate(from_pfn, to, order) {
             return Err((error, self));
         }
         self.filled = true;
         let had_it = owner.frees_source() || design.take_from_user(context, from, order);
         if had_it {
-            let zone = design.zones.zone(design.pageblocks().zone(PageblockIndex::of_frame(from)));
             zone.with_compaction(context.platform, |state| state.note_migrated(order.frames()));
         }
         Ok(had_it)
