@@ -62,6 +62,10 @@ impl Migrate for Mover {
     }
 
     fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
+        // Who does not free what moves frees nothing.
+        if self.frees == Frees::Allocator {
+            return Err(MigrateError::Failed);
+        }
         match self.rng.borrow_mut().u8(..4) {
             0 => return Err(MigrateError::Busy),
             1 => return Err(MigrateError::Failed),
@@ -92,7 +96,11 @@ impl Actor {
     fn moving<R>(&mut self, call: impl FnOnce(&Mover) -> R) -> R {
         let rng = RefCell::new(Rng::with_seed(self.rng.u64(..)));
         let ways = [Frees::Allocator, Frees::Mover, Frees::MoverLater];
-        let frees = *self.rng.choice(&ways).expect("not empty");
+        // Where a CPU has stopped for good, what it has yet to free would be missing.
+        let frees = match self.world.stops {
+            true => Frees::Allocator,
+            false => *self.rng.choice(&ways).expect("not empty"),
+        };
         let mover = Mover { world: Rc::clone(&self.world), rng, frees, left: RefCell::default() };
         self.world.flow.moving(|| {
             let result = call(&mover);
