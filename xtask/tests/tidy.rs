@@ -81,6 +81,7 @@ const UNSAFE_FILES: &[&str] = &[
     "kernel/bare/src/x86_64/start_info.rs",
     "kernel/linux/freehold/src/calls.rs",
     "kernel/linux/freehold/src/ffi.rs",
+    "kernel/linux/freehold/src/moves.rs",
     "kernel/linux/freehold/src/panic.rs",
     "kernel/linux/freehold/src/platform.rs",
     "kernel/linux/freehold/src/report.rs",

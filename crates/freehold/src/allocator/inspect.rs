@@ -83,8 +83,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
 
     /// Whether there is a free block of an order or a larger one, as a look without locks shows:
     /// what a watermark asks before it lets a request through. With `freehold`, blocks of up to a
-    /// pageblock that CPUs cache count; with the others, neither these nor what `lazy-merge` has yet
-    /// to merge. An allocation has all of them.
+    /// pageblock that CPUs cache count; with the others, neither these nor what `lazy-merge` has
+    /// yet to merge. An allocation has all of them.
     ///
     /// Cost: with `freehold` a few loads; a look at every pageblock if only CPUs have it, or none.
     /// With the other designs, that of [`PageAllocator::free_by_type`].

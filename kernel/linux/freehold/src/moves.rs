@@ -76,8 +76,8 @@ extern "C" fn freehold_alloc_range(
     status(allocator.alloc_range(request, &Kernel(control)).map(|_| ()))
 }
 
-/// Takes frames out of use, after their content has moved elsewhere; without a control, only what is
-/// free.
+/// Takes frames out of use, after their content has moved elsewhere; without a control, only what
+/// is free.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_remove_memory(
     allocator: &Allocator,
