@@ -95,6 +95,11 @@ impl Ledger {
         }
     }
 
+    /// Where among the blocks that are left for others a block is.
+    pub(super) fn place_of(&self, block: Block) -> Option<usize> {
+        self.pool.iter().position(|&left| left == block)
+    }
+
     /// How many frames are in use.
     pub(super) fn used(&self) -> FrameCount {
         FrameCount::new(self.used.iter().filter(|&&used| used).count() as u64)

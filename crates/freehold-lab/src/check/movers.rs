@@ -39,9 +39,7 @@ impl Migrate for Mover {
         // No access to the simulated machine in between, so that this is one step.
         let mut ledger = self.world.ledger.borrow_mut();
         let held = Block { pfn: from, order };
-        let Some(place) = ledger.pool.iter().position(|&block| block == held) else {
-            return Err(MigrateError::Busy);
-        };
+        let place = ledger.place_of(held).ok_or(MigrateError::Busy)?;
         let moved = Block { pfn: to, order };
         ledger.enter(moved, ZoneKind::Movable);
         ledger.strike(held);
@@ -73,9 +71,7 @@ impl Migrate for Mover {
         }
         let mut ledger = self.world.ledger.borrow_mut();
         let held = Block { pfn: from, order };
-        let Some(place) = ledger.pool.iter().position(|&block| block == held) else {
-            return Err(MigrateError::Busy);
-        };
+        let place = ledger.place_of(held).ok_or(MigrateError::Busy)?;
         ledger.pool.swap_remove(place);
         ledger.strike(held);
         drop(ledger);

@@ -162,18 +162,15 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
         };
         self.in_flight = Some((to, order));
         frames.set_state(to, FrameState::allocated(order, MigrateType::Movable));
-        match self.owner.migrate(frames.pfn_of(from), frames.pfn_of(to), order) {
+        let from_pfn = frames.pfn_of(from);
+        match self.owner.migrate(from_pfn, frames.pfn_of(to), order) {
             Ok(()) => {
                 self.in_flight = None;
                 self.handed_out += order.frames();
                 if self.owner.frees_source() {
                     self.report.migrated += order.frames();
                 // The owner may have moved another block than the one that was found.
-                } else if self
-                    .design
-                    .claim(self.context.platform, frames.pfn_of(from), order)
-                    .is_ok()
-                {
+                } else if self.design.claim(self.context.platform, from_pfn, order).is_ok() {
                     self.left.push(frames, from);
                     self.left_blocks += 1;
                     self.taken_back += order.frames();

@@ -22,12 +22,14 @@ static NODES: [NodeId; CPUS_MAX] = [NodeId::new(0); CPUS_MAX];
 const _: () =
     assert!(size_of::<Pfn>() == size_of::<u64>() && align_of::<Pfn>() == align_of::<u64>());
 
+/// The kernel's number for what may succeed later.
+pub(crate) const EBUSY: i64 = -16;
+
 /// The number that stands for an error in the kernel.
 #[cold]
 pub(crate) fn errno(error: Error) -> i64 {
     const EAGAIN: i64 = -11;
     const ENOMEM: i64 = -12;
-    const EBUSY: i64 = -16;
     const EINVAL: i64 = -22;
     match error {
         Error::OutOfMemory | Error::BelowWatermark => ENOMEM,

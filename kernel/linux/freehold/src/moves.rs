@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use freehold::{FrameCount, Immovable, Migrate, MigrateError, Order, Pfn, RangeRequest};
 
-use crate::calls::{self, status};
+use crate::calls::{self, EBUSY, status};
 use crate::vmlinux::{Allocator, request};
 
 unsafe extern "C" {
@@ -39,7 +39,6 @@ impl Migrate for Kernel {
 }
 
 fn answer(status: i64) -> Result<(), MigrateError> {
-    const EBUSY: i64 = -16;
     match status {
         0 => Ok(()),
         EBUSY => Err(MigrateError::Busy),
@@ -90,10 +89,4 @@ extern "C" fn freehold_remove_memory(
         Some(control) => allocator.remove_memory(first, frames, &Kernel(control.as_ptr())),
         None => allocator.remove_memory(first, frames, &Immovable),
     })
-}
-
-/// Frees frames, whatever blocks they were allocated in.
-#[unsafe(no_mangle)]
-extern "C" fn freehold_free_range(allocator: &Allocator, first: u64, frames: u64) -> i64 {
-    status(allocator.free_range(Pfn::new(first), FrameCount::new(frames)))
 }

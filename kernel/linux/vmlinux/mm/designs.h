@@ -50,9 +50,7 @@
 	CALL(design, long, alloc_range, (void *state, u64 first, u64 frames, void *control), \
 	     (state, first, frames, control))						\
 	CALL(design, long, remove_memory, (void *state, u64 first, u64 frames, void *control), \
-	     (state, first, frames, control))						\
-	CALL(design, long, free_range, (void *state, u64 first, u64 frames),		\
-	     (state, first, frames))
+	     (state, first, frames, control))
 
 #define FREEHOLD_DECLARE(design, type, name, params, args) type design##_##name params;
 FREEHOLD_CALLS(FREEHOLD_DECLARE, own)

@@ -31,7 +31,7 @@ static int ensure_room(struct zone *zone, unsigned long start, unsigned long end
 	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
 	if (bytes < 0)
 		return bytes;
-	buffer = vzalloc(bytes);
+	buffer = vzalloc_node(bytes, zone_to_nid(zone));
 	if (!buffer)
 		return -ENOMEM;
 	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,

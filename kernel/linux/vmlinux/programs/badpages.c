@@ -8,64 +8,26 @@
  *
  * Exit codes: 0 done, 1 it failed, 2 bad arguments.
  */
-#define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <linux/mman.h>
 
-#define PAGE_BYTES	4096ul
+#include "workers.h"
+
 #define OFFLINE		"/sys/devices/system/memory/hard_offline_page"
 
-static int pagemap;
-
-static void die(const char *what)
+static char *map_filled(size_t pages)
 {
-	fprintf(stderr, "badpages: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-/* The frame that a page is in. */
-static uint64_t frame_of(const char *page)
-{
-	uint64_t entry;
-
-	if (pread(pagemap, &entry, sizeof(entry), (uintptr_t)page / PAGE_BYTES * 8) != 8)
-		die("pagemap");
-	return entry & ((1ull << 55) - 1);
-}
-
-static char *map(size_t pages)
-{
-	char *start = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *start = map(pages * PAGE_BYTES, 0);
 	size_t at;
 
-	if (start == MAP_FAILED)
-		die("mmap");
 	for (at = 0; at < pages; at++)
 		*(uint64_t *)(start + at * PAGE_BYTES) = at + 1;
 	return start;
-}
-
-static unsigned long number_in(const char *path, const char *name)
-{
-	char line[128];
-	FILE *file = fopen(path, "r");
-	unsigned long number = 0;
-
-	if (!file)
-		die(path);
-	while (fgets(line, sizeof(line), file))
-		if (!strncmp(line, name, strlen(name)))
-			number = strtoul(line + strlen(name), NULL, 10);
-	fclose(file);
-	return number;
 }
 
 /* Whether the kernel takes a frame out of use, whatever has it. */
@@ -93,10 +55,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "badpages: bad arguments: see badpages.c\n");
 		return 2;
 	}
-	pagemap = open("/proc/self/pagemap", O_RDONLY);
-	if (pagemap < 0)
-		die("pagemap");
-	start = map(2 * pages);
+	start = map_filled(2 * pages);
 	for (at = 0; at < 2 * pages; at++)
 		bad[at] = frame_of(start + at * PAGE_BYTES);
 	for (at = 0; at < pages; at++) {
@@ -116,7 +75,7 @@ int main(int argc, char **argv)
 			bad[at] = 0;
 	}
 	rest = number_in("/proc/vmstat", "nr_free_pages ") * 8 / 10;
-	start = map(rest);
+	start = map_filled(rest);
 	for (at = 0; at < rest; at++) {
 		uint64_t frame = frame_of(start + at * PAGE_BYTES);
 

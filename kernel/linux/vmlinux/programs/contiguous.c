@@ -12,39 +12,16 @@
  *
  * Exit codes: 0 done, 1 it failed, 2 bad arguments.
  */
-#define _GNU_SOURCE
-#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define PAGE_BYTES	4096ul
+#include "workers.h"
+
 #define HUGE_PAGES	"/proc/sys/vm/nr_hugepages"
 #define GIGANTIC_PAGES	"/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"
-
-static void die(const char *what)
-{
-	fprintf(stderr, "contiguous: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
-
-/* The number behind a name, or that of a file which has no other. */
-static unsigned long number_in(const char *path, const char *name)
-{
-	char line[128];
-	FILE *file = fopen(path, "r");
-	unsigned long number = 0;
-
-	if (!file)
-		die(path);
-	while (fgets(line, sizeof(line), file))
-		if (!strncmp(line, name, strlen(name)))
-			number = strtoul(line + strlen(name), NULL, 10);
-	fclose(file);
-	return number;
-}
 
 static unsigned long free_pages(void)
 {
@@ -62,12 +39,9 @@ static void write_number(const char *path, unsigned long number)
 /* Memory of which every fourth page is in use, or three of four. */
 static char *scatter(size_t pages, int every_fourth)
 {
-	char *start = mmap(NULL, pages * PAGE_BYTES, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *start = map(pages * PAGE_BYTES, 0);
 	size_t at;
 
-	if (start == MAP_FAILED)
-		die("mmap");
 	for (at = 0; at < pages; at++)
 		*(uint64_t *)(start + at * PAGE_BYTES) = at + 1;
 	for (at = 0; at < pages; at++)
@@ -77,7 +51,7 @@ static char *scatter(size_t pages, int every_fourth)
 	return start;
 }
 
-static void check(const char *start, size_t pages, int every_fourth)
+static void check_scattered(const char *start, size_t pages, int every_fourth)
 {
 	size_t at;
 
@@ -100,11 +74,11 @@ static int compact(unsigned long percent)
 
 	write_number(HUGE_PAGES, wanted);
 	got = number_in(HUGE_PAGES, "");
-	check(start, pages, 1);
+	check_scattered(start, pages, 1);
 	printf("freehold: result: run=compact wanted=%lu got=%lu moved=%lu\n", wanted, got,
 	       number_in("/proc/vmstat", "pgmigrate_success "));
 	write_number(HUGE_PAGES, 0);
-	check(start, pages, 1);
+	check_scattered(start, pages, 1);
 	return got < wanted;
 }
 
@@ -118,21 +92,18 @@ static int gigantic(void)
 		fprintf(stderr, "contiguous: no page of 1 GiB\n");
 		return 1;
 	}
-	page = mmap(NULL, 1ul << 30, PROT_READ | PROT_WRITE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | 30u << MAP_HUGE_SHIFT, -1, 0);
-	if (page == MAP_FAILED)
-		die("mmap");
+	page = map(1ul << 30, MAP_HUGETLB | 30 << MAP_HUGE_SHIFT);
 	for (at = 0; at < 1ul << 30; at += PAGE_BYTES)
 		page[at] = 1;
 	if (munmap(page, 1ul << 30))
 		die("munmap");
-	check(start, pages, 0);
+	check_scattered(start, pages, 0);
 	write_number(GIGANTIC_PAGES, 0);
 	if (number_in(GIGANTIC_PAGES, ""))
 		die("the page stays");
 	printf("freehold: result: run=gigantic moved=%lu\n",
 	       number_in("/proc/vmstat", "pgmigrate_success "));
-	check(start, pages, 0);
+	check_scattered(start, pages, 0);
 	return 0;
 }
 

@@ -14,7 +14,6 @@
  */
 #define _GNU_SOURCE
 #include <asm/mman.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/kernel-page-flags.h>
 #include <linux/mempolicy.h>
@@ -26,17 +25,11 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#define PAGE_BYTES	4096ul
-#define PAGES_BAD	32ul
+#include "workers.h"
 
-static void die(const char *what)
-{
-	fprintf(stderr, "places: %s: %s\n", what, strerror(errno));
-	exit(1);
-}
+#define PAGES_BAD	32ul
 
 static void fail(const char *what)
 {
@@ -73,13 +66,10 @@ static unsigned long event(int node, const char *name)
 	return figure("/sys/devices/system/node/node%d/numastat", node, name);
 }
 
-static char *map(size_t bytes)
+static char *map_small_pages(size_t bytes)
 {
-	char *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *start = map(bytes, MAP_NORESERVE);
 
-	if (start == MAP_FAILED)
-		die("mmap");
 	madvise(start, bytes, MADV_NOHUGEPAGE);
 	return start;
 }
@@ -88,7 +78,7 @@ static char *map(size_t bytes)
 static unsigned long take(int policy, int node, unsigned long pages)
 {
 	unsigned long mask = 1ul << node, i, here = 0;
-	char *start = map(pages * PAGE_BYTES);
+	char *start = map_small_pages(pages * PAGE_BYTES);
 
 	if (syscall(SYS_set_mempolicy, policy, &mask, 8 * sizeof(mask)))
 		die("set_mempolicy");
@@ -109,7 +99,7 @@ static unsigned long take(int policy, int node, unsigned long pages)
 static unsigned long take_and_exit(int policy, int node, unsigned long pages)
 {
 	unsigned long here;
-	int ends[2], status;
+	int ends[2];
 	pid_t child;
 
 	if (pipe(ends))
@@ -120,8 +110,7 @@ static unsigned long take_and_exit(int policy, int node, unsigned long pages)
 		_exit(write(ends[1], &here, sizeof(here)) != sizeof(here));
 	}
 	close(ends[1]);
-	if (read(ends[0], &here, sizeof(here)) != sizeof(here) ||
-	    waitpid(child, &status, 0) != child || status)
+	if (read(ends[0], &here, sizeof(here)) != sizeof(here) || !ended_well(child))
 		fail("a process that takes pages of a node");
 	close(ends[0]);
 	return here;
@@ -171,11 +160,6 @@ static uint64_t word_of(const char *path, unsigned long nth)
 	return word;
 }
 
-static unsigned long frame_of(char *page)
-{
-	return word_of("/proc/self/pagemap", (uintptr_t)page / PAGE_BYTES) & ((1ul << 55) - 1);
-}
-
 /* Whether a frame has a flag that linux/kernel-page-flags.h names by its number. */
 static int has_flag(unsigned long pfn, int flag)
 {
@@ -211,7 +195,7 @@ static void caught(int signal)
 
 static void poison_used(void)
 {
-	char *start = map(2 * PAGES_BAD * PAGE_BYTES);
+	char *start = map_small_pages(2 * PAGES_BAD * PAGE_BYTES);
 	/* They are looked at behind a jump. */
 	volatile unsigned long i, signals = 0;
 

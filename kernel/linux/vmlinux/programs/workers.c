@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 
 void die(const char *what)
 {
-	fprintf(stderr, "exercise: %s: %s\n", what, strerror(errno));
+	fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, what, strerror(errno));
 	exit(1);
 }
 
@@ -34,6 +35,33 @@ int ended_well(pid_t child)
 	if (waitpid(child, &status, 0) != child)
 		die("waitpid");
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+unsigned long number_in(const char *path, const char *name)
+{
+	char line[128];
+	FILE *file = fopen(path, "r");
+	unsigned long number = 0;
+
+	if (!file)
+		die(path);
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, strlen(name)))
+			number = strtoul(line + strlen(name), NULL, 10);
+	fclose(file);
+	return number;
+}
+
+uint64_t frame_of(const char *page)
+{
+	static int pagemap = -1;
+	uint64_t entry;
+
+	if (pagemap < 0)
+		pagemap = open("/proc/self/pagemap", O_RDONLY);
+	if (pread(pagemap, &entry, sizeof(entry), (uintptr_t)page / PAGE_BYTES * 8) != 8)
+		die("pagemap");
+	return entry & ((1ull << 55) - 1);
 }
 
 char *map(size_t bytes, int flags)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Processes and threads that fill pages, and check them: what programs share. */
+/* What programs share: processes and threads that fill pages, and check them; what /proc says. */
 #ifndef WORKERS_H
 #define WORKERS_H
 
@@ -31,6 +31,11 @@ void die(const char *what);
 void move_to(long cpu);
 /* Waits for a process; returns whether it ended by itself and well. */
 int ended_well(pid_t child);
+
+/* The number behind a name at the start of a line, or that of a file which has no other. */
+unsigned long number_in(const char *path, const char *name);
+/* The frame that a page is in: of the process that asks first, so not behind a fork. */
+uint64_t frame_of(const char *page);
 
 /* Anonymous memory of its own. */
 char *map(size_t bytes, int flags);
