@@ -273,7 +273,22 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Those of [`PageAllocator::alloc`].
     pub fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error> {
         let (request, zones) = self.resolve(request)?;
-        self.design.alloc_compacting(self.context(), zones, request, owner)
+        self.design.alloc_compacting(self.context(), zones, request, owner, true)
+    }
+
+    /// As [`PageAllocator::alloc_compacting`], but defers nothing: for a caller that decides itself
+    /// when another attempt is worth its cost, as Linux does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PageAllocator::alloc`].
+    pub fn alloc_compacting_now(
+        &self,
+        request: Request,
+        owner: &dyn Migrate,
+    ) -> Result<Pfn, Error> {
+        let (request, zones) = self.resolve(request)?;
+        self.design.alloc_compacting(self.context(), zones, request, owner, false)
     }
 
     /// Compacts all of memory, zone by zone: moves content so that free memory becomes contiguous.

@@ -40,6 +40,7 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         zones: &[u16],
         request: Request,
         owner: &dyn Migrate,
+        defers: bool,
     ) -> Result<Pfn, Error> {
         let error = match self.alloc(context, zones, request) {
             Ok(pfn) => return Ok(pfn),
@@ -50,7 +51,7 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         }
         for zone in self.usable(zones, &request) {
             let order = request.order();
-            if self.lock_zone(context.platform, zone).compaction().is_deferred(order) {
+            if defers && self.lock_zone(context.platform, zone).compaction().is_deferred(order) {
                 continue;
             }
             let outcome = self.compact_for(context, zone, &request, owner);

@@ -62,13 +62,15 @@ pub trait Bulk<P: Platform> {
 
 /// Compaction.
 pub trait Compact<P: Platform> {
-    /// As `alloc`, compacting zones if memory is too fragmented.
+    /// As `alloc`, compacting zones if memory is too fragmented; if it `defers`, not those where an
+    /// attempt is likely to fail.
     fn alloc_compacting(
         &self,
         context: Context<'_, P>,
         zones: &[u16],
         request: Request,
         owner: &dyn Migrate,
+        defers: bool,
     ) -> Result<Pfn, Error>;
 
     /// Compacts all memory.

@@ -225,6 +225,13 @@ fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
         [runs(1), runs(1), runs(1), runs(3), runs(1), runs(7), runs(1)],
         [1, 0, 1, 0, 1, 0, 1]
     );
+    // A caller that decides itself is not put off.
+    let before = machine.events().compactions;
+    for _ in 0..5 {
+        let got = machine.alloc_compacting_now(request, &Immovable);
+        assert_eq!(got, Err(Error::OutOfMemory));
+    }
+    assert_eq!(machine.events().compactions - before, 5);
     // Smaller blocks are unaffected, and whole compactions are not deferred.
     let smaller = Request::new(Order::new(4));
     let pfn = machine.alloc_compacting(smaller, &owner).expect("content moves");

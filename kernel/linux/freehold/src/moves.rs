@@ -54,7 +54,7 @@ extern "C" fn freehold_alloc_compacting(
     flags: u32,
     control: *mut c_void,
 ) -> i64 {
-    calls::frame(allocator.alloc_compacting(request(order, flags), &Kernel(control)))
+    calls::frame(allocator.alloc_compacting_now(request(order, flags), &Kernel(control)))
 }
 
 /// Moves content until free memory is as contiguous as can be.

@@ -119,7 +119,7 @@ static enum compact_result freehold_compact_zone(struct compact_control *cc,
 	struct zone *zone = cc->zone;
 	long pfn;
 
-	/* Freehold chooses the pageblocks, and defers what would fail. */
+	/* Freehold chooses the pageblocks; Linux has decided that it is worth another attempt. */
 	cc->ignore_skip_hint = true;
 	cc->no_set_skip_hint = true;
 	lru_add_drain();

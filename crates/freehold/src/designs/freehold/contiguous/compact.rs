@@ -53,6 +53,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         zones: &[u16],
         request: Request,
         owner: &dyn Migrate,
+        defers: bool,
     ) -> Result<Pfn, Error> {
         let error = match self.alloc(context, zones, request) {
             Ok(pfn) => return Ok(pfn),
@@ -64,7 +65,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         }
         for index in self.zones.usable(zones, &request) {
             let zone = self.zones.zone(index);
-            if zone.with_compaction(context.platform, |state| state.is_deferred(order)) {
+            if defers && zone.with_compaction(context.platform, |state| state.is_deferred(order)) {
                 continue;
             }
             let outcome = self.compact_for(context, index, &request, owner);
