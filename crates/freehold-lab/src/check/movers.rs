@@ -25,6 +25,8 @@ struct Mover {
     world: Rc<World>,
     rng: RefCell<Rng>,
     frees: Frees,
+    /// Whether it is asked to move what was allocated as unmovable.
+    knows_content: bool,
     /// Blocks that it still has to free.
     left: RefCell<Vec<Block>>,
 }
@@ -57,6 +59,15 @@ impl Migrate for Mover {
 
     fn frees_source(&self) -> bool {
         self.frees != Frees::Allocator
+    }
+
+    fn knows_content(&self) -> bool {
+        self.knows_content
+    }
+
+    /// Now and then wrongly.
+    fn can_move(&self, _block: Pfn, _order: Order) -> bool {
+        self.knows_content && self.rng.borrow_mut().bool()
     }
 
     fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
@@ -97,7 +108,13 @@ impl Actor {
             true => Frees::Allocator,
             false => *self.rng.choice(&ways).expect("not empty"),
         };
-        let mover = Mover { world: Rc::clone(&self.world), rng, frees, left: RefCell::default() };
+        let mover = Mover {
+            world: Rc::clone(&self.world),
+            rng,
+            frees,
+            knows_content: self.rng.bool(),
+            left: RefCell::default(),
+        };
         self.world.flow.moving(|| {
             let result = call(&mover);
             mover.left.take().into_iter().for_each(|block| mover.free(block));

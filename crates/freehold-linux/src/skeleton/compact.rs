@@ -163,7 +163,7 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
         while at < pageblock.after(Order::PAGEBLOCK) && self.captured.is_none() {
             let state = self.design.frames.state(at);
             let order = state.order().unwrap_or(Order::ZERO);
-            if is_movable(state) && order < self.order {
+            if order < self.order && self.design.may_move(at, state, self.owner) {
                 self.migrate(at, order);
             }
             at = at.after(order);
@@ -180,8 +180,8 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
             self.at.migrate = pageblock.after(Order::PAGEBLOCK);
             let of = blocks.block_type(pageblock);
             // For a request, only blocks that can be emptied permanently are worth the effort.
-            let worthwhile =
-                of == BlockType::Movable || (self.request.is_none() && of != BlockType::Isolated);
+            let any = self.request.is_none() || self.owner.knows_content();
+            let worthwhile = of == BlockType::Movable || (any && of != BlockType::Isolated);
             if blocks.zone(pageblock) == Some(self.zone)
                 && worthwhile
                 && !self.is_goal(frames.state(pageblock))
@@ -193,7 +193,17 @@ impl<P: Platform, Y: Policy<P>> Compactor<'_, P, Y> {
     }
 }
 
-/// Whether a user holds the block, and its content can move.
-pub(super) fn is_movable(state: FrameState) -> bool {
-    state.tag() == Tag::Allocated && state.block_type() == BlockType::of(MigrateType::Movable)
+impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
+    /// Whether a user holds the block that begins here, and its content may move.
+    pub(super) fn may_move(
+        &self,
+        head: FrameIndex,
+        state: FrameState,
+        owner: &dyn Migrate,
+    ) -> bool {
+        let order = state.order().unwrap_or(Order::ZERO);
+        state.tag() == Tag::Allocated
+            && (state.block_type() == BlockType::of(MigrateType::Movable)
+                || owner.can_move(self.frames.pfn_of(head), order))
+    }
 }

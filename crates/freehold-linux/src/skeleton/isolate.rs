@@ -3,7 +3,6 @@
 //!
 //! Source: Linux 6.12 `alloc_contig_range` and `mm/page_isolation.c`.
 
-use super::compact::is_movable;
 use super::walk::Walk;
 use super::{Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
@@ -40,7 +39,7 @@ enum Met {
     /// All frames examined are free.
     Free,
     /// A block that a user holds.
-    Allocated(FrameState),
+    Allocated(FrameIndex, FrameState),
     /// A block in transit, or on a list of a CPU.
     Elsewhere,
 }
@@ -88,8 +87,11 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             let moved = match met {
                 Met::Free => Ok(()),
                 Met::Elsewhere => Err(MigrateError::Busy),
-                Met::Allocated(state) if is_movable(state) => self.move_away(at, state, owner)?,
-                Met::Allocated(_) => Err(MigrateError::Failed),
+                Met::Allocated(head, state) if self.design.may_move(head, state, owner) => {
+                    let moved = self.move_away(head, state, owner);
+                    moved.map_err(|error| Obstacle { at, error })?
+                }
+                Met::Allocated(..) => Err(MigrateError::Failed),
             };
             match moved {
                 Ok(()) => {}
@@ -118,28 +120,27 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
                 (Tag::Buddy, BlockType::Isolated) => {
                     at = head.after(state.order().unwrap_or(Order::ZERO));
                 }
-                (Tag::Allocated, _) => return (at, Met::Allocated(state)),
+                (Tag::Allocated, _) => return (at, Met::Allocated(head, state)),
                 _ => return (at, Met::Elsewhere),
             }
         }
         (at, Met::Free)
     }
 
-    /// Migrates the content of the block that holds `at` to a block outside the range.
+    /// Migrates the content of the block at `from` to a block outside the range.
     fn move_away(
         &self,
-        at: FrameIndex,
+        from: FrameIndex,
         state: FrameState,
         owner: &dyn Migrate,
-    ) -> Result<Result<(), MigrateError>, Obstacle> {
+    ) -> Result<Result<(), MigrateError>, Error> {
         let (design, context) = (self.design, self.context);
         let order = state.order().unwrap_or(Order::ZERO);
-        let from = at.head(order);
         let from_pfn = design.frames.pfn_of(from);
         let target = match Target::new(self, from, order) {
             Ok(target) => target,
             Err(error) => match owner.evict(from_pfn, order) {
-                Err(MigrateError::Failed) => return Err(Obstacle { at, error }),
+                Err(MigrateError::Failed) => return Err(error),
                 evicted => return Ok(evicted),
             },
         };

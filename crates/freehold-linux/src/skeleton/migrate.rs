@@ -67,7 +67,7 @@ pub(super) struct Compactor<'a, P: Platform, Y: Policy<P>> {
     pub(super) design: &'a Skeleton<P, Y>,
     pub(super) context: Context<'a, P>,
     pub(super) zone: ZoneIndex,
-    owner: &'a dyn Migrate,
+    pub(super) owner: &'a dyn Migrate,
     /// The order to make: only smaller blocks move, and only to smaller ones.
     pub(super) order: Order,
     /// The request that needs the block.

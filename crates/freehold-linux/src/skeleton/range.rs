@@ -13,7 +13,7 @@ use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::memmap::stretches::Stretches;
 use freehold::platform::Platform;
 use freehold::request::{RangeRequest, Request};
-use freehold::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
+use freehold::units::{FrameCount, NodeId, Order, Pfn};
 
 impl<P: Platform, Y: Policy<P>> Ranges<P> for Skeleton<P, Y> {
     fn free_range(
@@ -56,7 +56,13 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         self.drain_all_cpus(context);
     }
 
-    fn survey(&self, zone: ZoneIndex, range: FrameRange, is_memory: bool) -> Place {
+    fn survey(
+        &self,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+        is_memory: bool,
+    ) -> Place {
         let mut immovable = None;
         let mut at = range.first;
         while at < range.end {
@@ -70,9 +76,9 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
             let (next, fixed) = match self.head_of(at) {
                 _ if isolated => (at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK), true),
                 Ok((head, state)) => {
-                    let movable = state.block_type() == BlockType::of(MigrateType::Movable);
                     let next = head.after(state.order().unwrap_or(Order::ZERO));
-                    (next, state.tag() == Tag::Allocated && !movable)
+                    let fixed = state.tag() == Tag::Allocated;
+                    (next, fixed && !self.may_move(head, state, owner))
                 }
                 Err(_) => (at.after(Order::ZERO), false),
             };

@@ -27,8 +27,9 @@ pub const COSTLY_ORDER: Order = Order::new(3);
 ///   So it must look `from` up under the same lock under which it releases blocks.
 /// * A panic counts as an `Err`: the allocator frees `to` while the stack unwinds.
 ///
-/// Only blocks of [`MigrateType::Movable`](crate::MigrateType::Movable) are passed, each with the
-/// order that it was allocated with, or that frees of its parts have left it.
+/// Only blocks of [`MigrateType::Movable`](crate::MigrateType::Movable) are passed, and those of
+/// which [`Migrate::can_move`] says so, each with the order that it was allocated with, or that
+/// frees of its parts have left it.
 pub trait Migrate {
     /// Moves the content of the block of `order` at `from` to the one at `to`.
     ///
@@ -41,6 +42,23 @@ pub trait Migrate {
     /// Linux's `migrate_pages` does, where others may hold a page for a while. Then it may also
     /// move content in parts, free what is left of `to`, and keep what is left of `from`.
     fn frees_source(&self) -> bool {
+        false
+    }
+
+    /// Whether the owner knows of each block whether its content can move, whatever type it was
+    /// allocated as: Linux allocates the cached pages of a disk as unmovable, and moves them. Then
+    /// [`Migrate::can_move`] is worth asking in pageblocks where nothing else can move.
+    fn knows_content(&self) -> bool {
+        false
+    }
+
+    /// Whether the content of the block of `order` at `block` can move, though it was allocated as
+    /// unmovable or reclaimable, or lies so near to such content that the allocator cannot tell. By
+    /// default it cannot.
+    ///
+    /// Asked for each block of the places that compaction and ranges consider, without a lock: the
+    /// block may be freed already, or not yet known. A wrong answer costs an attempt.
+    fn can_move(&self, _block: Pfn, _order: Order) -> bool {
         false
     }
 

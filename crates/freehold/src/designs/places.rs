@@ -49,7 +49,13 @@ pub trait Places<P: Platform> {
 
     /// Looks, without locks, for what keeps a range from lying here. Unless `is_memory`, which says
     /// that some place is known to be all memory, a place is `Immovable` only if it is.
-    fn survey(&self, zone: ZoneIndex, range: FrameRange, is_memory: bool) -> Place;
+    fn survey(
+        &self,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+        is_memory: bool,
+    ) -> Place;
 
     /// Empties a place and hands its frames out, as unmovable content.
     fn take(
@@ -105,7 +111,7 @@ pub fn alloc_range<P: Platform>(
     for zone in usable(zones, &request.near, |zone| design.node(zone)) {
         let mut next = first_place(design, request, FrameIndex(0));
         while let Some(range) = next {
-            let passed = match design.survey(zone, range, is_busy) {
+            let passed = match design.survey(zone, range, owner, is_busy) {
                 Place::Interrupted(passed) => passed,
                 Place::Immovable(passed) => {
                     is_busy = true;
@@ -156,7 +162,7 @@ pub fn remove_range<P: Platform>(
         }
         at = at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK);
     }
-    let removed = match design.survey(zone, range, false) {
+    let removed = match design.survey(zone, range, owner, false) {
         Place::Interrupted(_) | Place::Immovable(_) => Err(Error::RangeBusy),
         Place::Promising => {
             design.retire(context, zone, range, owner).map_err(|obstacle| obstacle.error)

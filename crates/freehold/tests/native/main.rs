@@ -36,6 +36,7 @@ mod far;
 mod freehold_design;
 mod freehold_paths;
 mod geometry;
+mod knowing_owner;
 mod lease;
 mod panics;
 mod pressure;

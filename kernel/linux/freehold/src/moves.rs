@@ -15,6 +15,8 @@ unsafe extern "C" {
     fn freehold_migrate(from: u64, to: u64, order: u32, control: *mut c_void) -> i64;
     /// The same, to wherever there is room.
     fn freehold_evict(from: u64, order: u32, control: *mut c_void) -> i64;
+    /// Whether what is in a block looks as if it could be moved. It only looks.
+    fn freehold_can_move(block: u64, order: u32) -> bool;
 }
 
 /// The owner of all movable content: the kernel, in a call whose `struct compact_control` this is.
@@ -32,8 +34,18 @@ impl Migrate for Kernel {
         true
     }
 
+    /// By what the kernel's pages say, as its own compaction does.
+    fn knows_content(&self) -> bool {
+        true
+    }
+
+    fn can_move(&self, block: Pfn, order: Order) -> bool {
+        // SAFETY: it looks at the pages of a block of memory, whoever has it by now.
+        unsafe { freehold_can_move(block.get(), u32::from(order.get())) }
+    }
+
     fn evict(&self, from: Pfn, order: Order) -> Result<(), MigrateError> {
-        // SAFETY: as above.
+        // SAFETY: as for `migrate`.
         answer(unsafe { freehold_evict(from.get(), u32::from(order.get()), self.0) })
     }
 }

@@ -81,6 +81,17 @@ static long freehold_move_pages(struct compact_control *cc, struct freehold_move
 }
 
 /*
+ * Whether what is in a block looks as if it could be moved, though it was allocated as unmovable: as
+ * the cached pages of a block device are. Memory that has a driver to move it says so as well.
+ */
+bool freehold_can_move(u64 block, u32 order)
+{
+	struct page *page = pfn_to_page(block);
+
+	return order <= MAX_PAGE_ORDER && (PageLRU(page) || __PageMovable(page));
+}
+
+/*
  * Moves the pages of a block, or some of them. What they leave is freed with the last reference to
  * it, by the ordinary path.
  */

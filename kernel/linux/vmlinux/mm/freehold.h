@@ -41,6 +41,11 @@ bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node);
 unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE_ORDERS],
 				 unsigned char types[NR_PAGE_ORDERS]);
 
+/* What Freehold calls to have content moved. */
+bool freehold_can_move(u64 block, u32 order);
+long freehold_migrate(u64 from, u64 to, u32 order, void *control);
+long freehold_evict(u64 from, u32 order, void *control);
+
 /*
  * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the
  * same counters; in line as long as that of this CPU suffices. What CPUs cache counts as free: any

@@ -290,12 +290,17 @@ impl<'a, P: Platform> Compactor<'a, P> {
             // part, are worth the effort.
             let worthwhile = || match self.request {
                 None => true,
-                Some(_) if pageblocks.is_all_unmovable(pageblock) => false,
+                Some(_)
+                    if pageblocks.is_all_unmovable(pageblock) && !self.owner.knows_content() =>
+                {
+                    false
+                }
                 Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
                     let place = self.design.survey_below(
                         self.zone,
                         Span::of(pageblock, 1),
+                        self.owner,
                         Some(self.order),
                     );
                     matches!(place, Place::Promising)
@@ -322,7 +327,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             return;
         }
         let mut at = pageblock.frame();
-        while let Some(part) = design.pageblocks().next_movable(pageblock, at, self.order) {
+        while let Some(part) = self.next_movable(pageblock, at) {
             at = part.end();
             if !self.migrate(part) && self.request.is_some() {
                 // The content that stays spoils it.
@@ -351,16 +356,21 @@ impl<'a, P: Platform> Compactor<'a, P> {
             }
             let is_ours = self.is_ours(pageblock);
             self.captured = if is_ours { self.capture_in(pageblock) } else { None };
-            let part = match self.captured {
-                None if is_ours => design.pageblocks().next_movable(pageblock, at, self.order),
-                _ => None,
-            };
             design.zones.release(pageblock);
             drop(section);
-            let Some(part) = part else { return };
+            if !is_ours || self.captured.is_some() {
+                return;
+            }
+            let Some(part) = self.next_movable(pageblock, at) else { return };
             at = part.end();
             self.migrate(part);
         }
+    }
+
+    /// The next block at or after a frame of a pageblock that is to be moved. Out of isolation, it
+    /// may be freed meanwhile.
+    fn next_movable(&self, pageblock: PageblockIndex, at: u32) -> Option<Run> {
+        self.design.pageblocks().next_movable(pageblock, at, self.order, self.owner)
     }
 
     /// Takes a block for the request out of a pageblock that the caller holds, if there is one.

@@ -160,7 +160,7 @@ impl<P: Platform> Isolation<'_, P> {
         let (mut at, mut retries) = (span.first, 0);
         // What was free once stays so: no call allocates from an isolated pageblock.
         while at < span.end {
-            let moved = match self.look(Span { first: at, ..span }) {
+            let moved = match self.look(Span { first: at, ..span }, owner) {
                 Met::Free(behind) => {
                     (at, retries) = (behind, 0);
                     Ok(())
@@ -206,7 +206,7 @@ impl<P: Platform> Isolation<'_, P> {
 
     /// Looks at the first pageblock of a span.
     #[inline(never)]
-    fn look(&self, span: Span) -> Met {
+    fn look(&self, span: Span, owner: &dyn Migrate) -> Met {
         let (pageblocks, pageblock) =
             (&self.design.pageblocks(), PageblockIndex::of_frame(span.first));
         let part = Span { end: span.end.min(Span::of(pageblock, 1).end), ..span };
@@ -219,14 +219,14 @@ impl<P: Platform> Isolation<'_, P> {
                     return Met::Free(part.end);
                 };
                 let run = pageblocks.part_of(frame);
-                match pageblocks.may_be_unmovable(run) {
-                    true => Met::Fixed(frame),
-                    false => Met::Movable(run.frame(), run.order),
+                match pageblocks.may_move(run, owner) {
+                    true => Met::Movable(run.frame(), run.order),
+                    false => Met::Fixed(frame),
                 }
             }
             Use::Huge | Use::HugeTail => match self.design.pageblocks().head_of(pageblock) {
                 None => Met::Elsewhere,
-                Some((head, of)) if of.migratetype() == MigrateType::Movable => {
+                Some((head, of)) if pageblocks.may_move_huge(head, of, owner) => {
                     Met::Movable(head.frame(), of.order())
                 }
                 Some(_) => Met::Fixed(span.first),

@@ -76,8 +76,14 @@ impl<P: Platform> Places<P> for Freehold<P> {
         }
     }
 
-    fn survey(&self, zone: ZoneIndex, range: FrameRange, _is_memory: bool) -> Place {
-        self.survey_below(zone, Span::of_range(range), None)
+    fn survey(
+        &self,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+        _is_memory: bool,
+    ) -> Place {
+        self.survey_below(zone, Span::of_range(range), owner, None)
     }
 
     fn take(
@@ -140,7 +146,7 @@ impl<P: Platform> Freehold<P> {
         let mut next = first_place(self, &places, FrameIndex(0));
         while let Some(range) = next {
             let span = Span::of_range(range);
-            if let Place::Promising = self.survey_below(zone, span, Some(order))
+            if let Place::Promising = self.survey_below(zone, span, owner, Some(order))
                 && let Ok(isolation) = self.empty_place(context, zone, span, owner)
             {
                 isolation.alloc(context, span, migratetype);
@@ -198,7 +204,13 @@ impl<P: Platform> Freehold<P> {
 
     /// Looks for what keeps a range from lying here, without holding any pageblock. With `below`,
     /// blocks of this order and more are not to be moved.
-    pub(crate) fn survey_below(&self, zone: ZoneIndex, span: Span, below: Option<Order>) -> Place {
+    pub(crate) fn survey_below(
+        &self,
+        zone: ZoneIndex,
+        span: Span,
+        owner: &dyn Migrate,
+        below: Option<Order>,
+    ) -> Place {
         let (mut behind, mut is_memory) = (span.first, true);
         for (pageblock, part) in span.pageblocks() {
             if self.pageblocks().zone_if_any(pageblock) != Some(zone) {
@@ -212,7 +224,7 @@ impl<P: Platform> Freehold<P> {
                 Use::Whole => {}
                 Use::Huge | Use::HugeTail => {
                     if let Some((head, of)) = self.pageblocks().head_of(pageblock)
-                        && (of.migratetype() != MigrateType::Movable
+                        && (!self.pageblocks().may_move_huge(head, of, owner)
                             || below.is_some_and(|below| of.order() >= below))
                     {
                         behind = self.pageblocks().span_of_huge(head, of).end;
@@ -222,8 +234,7 @@ impl<P: Platform> Freehold<P> {
                     for (word, mask) in part.words() {
                         let holes = self.pageblocks().holes_of_others(word) & mask;
                         is_memory &= holes == 0;
-                        let fixed =
-                            self.pageblocks().unmovable(word) & self.pageblocks().used(word) & mask;
+                        let fixed = self.last_fixed(word, mask, owner);
                         if holes | fixed != 0 {
                             let last = u64::BITS - (holes | fixed).leading_zeros();
                             behind = word as u32 * WORD_FRAMES + last;
@@ -237,6 +248,21 @@ impl<P: Platform> Freehold<P> {
             (true, true) => Place::Immovable(FrameIndex(behind)),
             (true, false) => Place::Promising,
         }
+    }
+
+    /// The last frame of a part of a word with content that cannot move, as a mask.
+    fn last_fixed(&self, word: usize, mask: u64, owner: &dyn Migrate) -> u64 {
+        let pageblocks = self.pageblocks();
+        let mut marked = pageblocks.unmovable(word) & pageblocks.used(word) & mask;
+        while marked != 0 {
+            let last = marked.ilog2();
+            let part = pageblocks.part_of(word as u32 * WORD_FRAMES + last);
+            if !pageblocks.may_move(part, owner) {
+                return 1 << last;
+            }
+            marked &= !(part.mask() | 1 << last);
+        }
+        0
     }
 
     /// Refuses a span that is not all of one zone and allocated.

@@ -5,8 +5,9 @@ use super::run::{ORDER_MAX, Span};
 use super::state::{Holder, State, Use};
 use super::{PageblockIndex, Pageblocks};
 use crate::Error;
+use crate::compact::Migrate;
 use crate::platform::{IrqsOff, Platform};
-use crate::units::Order;
+use crate::units::{MigrateType, Order};
 
 /// How many pageblocks a block of `order` has.
 pub(crate) const fn pageblocks_in(order: Order) -> u32 {
@@ -56,6 +57,17 @@ impl<P: Platform> Pageblocks<P> {
     /// The frames of the block whose head this is.
     pub(crate) fn span_of_huge(&self, head: PageblockIndex, state: State) -> Span {
         Span::of(head, pageblocks_in(state.order()))
+    }
+
+    /// Whether the content of the block whose head this is may move.
+    pub(crate) fn may_move_huge(
+        &self,
+        head: PageblockIndex,
+        state: State,
+        owner: &dyn Migrate,
+    ) -> bool {
+        state.migratetype() == MigrateType::Movable
+            || owner.can_move(self.pfn_of(head.frame()), state.order())
     }
 
     /// Acquires, as a walker, the allocated block that a pageblock lies in; the block must have at

@@ -10,6 +10,7 @@
 use super::run::{Run, Span, WORD_FRAMES, WORD_ORDER};
 use super::{PageblockIndex, Pageblocks};
 use crate::Error;
+use crate::compact::Migrate;
 use crate::platform::Platform;
 use crate::units::Order;
 
@@ -126,22 +127,28 @@ impl<P: Platform> Pageblocks<P> {
         }
     }
 
-    /// The first block at or after `from` in a pageblock that a user holds and whose content is not
-    /// known to be unmovable, if it has less than order `below`.
+    /// The first block at or after `from` in a pageblock that a user holds and whose content may
+    /// move, if it has less than order `below`.
     pub(crate) fn next_movable(
         &self,
         pageblock: PageblockIndex,
         from: u32,
         below: Order,
+        owner: &dyn Migrate,
     ) -> Option<Run> {
         let mut at = Span { first: from, ..Span::of(pageblock, 1) };
         while let Some(frame) = self.next_used(at) {
             let part = self.part_of(frame);
-            if part.order < below && !self.may_be_unmovable(part) {
+            if part.order < below && self.may_move(part, owner) {
                 return Some(part);
             }
             at.first = part.end();
         }
         None
+    }
+
+    /// Whether the content of a block that a user holds may move.
+    pub(crate) fn may_move(&self, part: Run, owner: &dyn Migrate) -> bool {
+        !self.may_be_unmovable(part) || owner.can_move(self.pfn_of(part.frame()), part.order)
     }
 }
