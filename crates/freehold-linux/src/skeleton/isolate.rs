@@ -137,18 +137,23 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         let (design, context) = (self.design, self.context);
         let order = state.order().unwrap_or(Order::ZERO);
         let from_pfn = design.frames.pfn_of(from);
+        let evict = |error| match owner.evict(from_pfn, order) {
+            Err(MigrateError::Failed) => Err(error),
+            evicted => Ok(evicted),
+        };
         let target = match Target::new(self, from, order) {
             Ok(target) => target,
-            Err(error) => match owner.evict(from_pfn, order) {
-                Err(MigrateError::Failed) => return Err(error),
-                evicted => return Ok(evicted),
-            },
+            Err(error) => return evict(error),
         };
         let to = design.frames.pfn_of(target.block);
-        if let Err(error) = owner.migrate(from_pfn, to, order) {
-            return Ok(Err(error));
+        match owner.migrate(from_pfn, to, order) {
+            Ok(()) => target.keep(),
+            Err(MigrateError::Busy) => return Ok(Err(MigrateError::Busy)),
+            Err(MigrateError::Failed) => {
+                drop(target);
+                return evict(Error::RangeBusy);
+            }
         }
-        target.keep();
         if owner.frees_source() {
             return Ok(Ok(()));
         }

@@ -64,7 +64,8 @@ pub trait Migrate {
 
     /// Gets rid of the content of the block of `order` at `from`, and frees it, at once or later:
     /// the owner moves it to memory that it has elsewhere, or discards it. Asked where a range must
-    /// become free and there is no target. By default the owner cannot.
+    /// become free, if there is no target or the content cannot be moved there. By default the
+    /// owner cannot.
     ///
     /// # Errors
     ///

@@ -10,6 +10,7 @@ use crate::memmap::stretches::Stretches;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::units::{FrameCount, NodeId, Order, Pfn};
+use crate::zone::watermark::Watermark;
 
 /// What a first look at a place says.
 pub enum Place {
@@ -103,10 +104,13 @@ pub fn alloc_range<P: Platform>(
     if request.frames > design.stretches().frames() {
         return Err(Error::OutOfMemory);
     }
-    check_room(design, zones, request).or_else(|_| {
-        design.drain_all(context);
-        check_room(design, zones, request)
-    })?;
+    // However few are left: the owner may evict what is in the way.
+    if request.near.depth() != Watermark::Ignore {
+        check_room(design, zones, request).or_else(|_| {
+            design.drain_all(context);
+            check_room(design, zones, request)
+        })?;
+    }
     let (mut is_busy, mut too_full) = (false, None);
     for zone in usable(zones, &request.near, |zone| design.node(zone)) {
         let mut next = first_place(design, request, FrameIndex(0));

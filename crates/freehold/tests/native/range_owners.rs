@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle};
 use freehold::designs::Design;
 use freehold::{
-    Config, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, Request,
+    Config, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, Request, Watermark,
 };
 
 test_designs!(TestPlatform: [
@@ -145,6 +145,16 @@ fn an_owner_may_evict_where_there_is_no_target<D: Design<TestPlatform>>() {
     assert_eq!(remove(&evicts), Ok(()));
     check_books(&*machine, all - PAGEBLOCK - 3);
     assert!(evicts.1.get() > PAGEBLOCK + 3, "each frame, and some twice");
+    // For a range, too, however few are left; and where there is a target, but it does not do.
+    let range = ask(300).at(Pfn::new(0));
+    assert_eq!(machine.alloc_range(range, &evicts), Err(Error::OutOfMemory));
+    assert!(machine.alloc_range(range.watermark(Watermark::Ignore), &evicts).is_ok());
+    check_books(&*machine, all - PAGEBLOCK - 3);
+    machine.free_range(Pfn::new(0), frames(200)).unwrap();
+    let before = evicts.1.get();
+    assert!(machine.alloc_range(ask(100).at(Pfn::new(320)), &evicts).is_ok());
+    assert!(evicts.1.get() >= before + 100);
+    check_books(&*machine, all - PAGEBLOCK - 3 - 200);
 }
 
 fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {

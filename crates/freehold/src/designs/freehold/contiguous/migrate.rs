@@ -166,26 +166,9 @@ impl<P: Platform> Isolation<'_, P> {
                     Ok(())
                 }
                 Met::Movable(from, order) => {
-                    match Target::near(self.design, context, zone, order) {
-                        Ok(target) => match target.fill(owner, from) {
-                            Ok(true) => {
-                                retries = 0;
-                                Ok(())
-                            }
-                            // The owner says that it has moved the content, but the block was freed
-                            // meanwhile, which only the owner may do.
-                            Ok(false) => Err(MigrateError::Busy),
-                            Err((error, _)) => Err(error),
-                        },
-                        Err(error) => {
-                            let pfn = self.design.pageblocks().pfn_of(from);
-                            let evicted = owner.evict(pfn, order);
-                            if evicted == Err(MigrateError::Failed) {
-                                return Err(Obstacle { at: FrameIndex(at), error });
-                            }
-                            evicted.inspect(|()| retries = 0)
-                        }
-                    }
+                    let moved = self.move_away(context, zone, (from, order), owner);
+                    let moved = moved.map_err(|error| Obstacle { at: FrameIndex(at), error })?;
+                    moved.inspect(|()| retries = 0)
                 }
                 Met::Fixed(frame) => {
                     return Err(Obstacle { at: FrameIndex(frame), error: Error::RangeBusy });
@@ -202,6 +185,36 @@ impl<P: Platform> Isolation<'_, P> {
             }
         }
         Ok(())
+    }
+
+    /// Has the content of a block moved to a free one outside, or evicted. An error: there is no
+    /// room for it.
+    fn move_away(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        (from, order): (u32, Order),
+        owner: &dyn Migrate,
+    ) -> Result<Result<(), MigrateError>, Error> {
+        let evict = |error| match owner.evict(self.design.pageblocks().pfn_of(from), order) {
+            Err(MigrateError::Failed) => Err(error),
+            evicted => Ok(evicted),
+        };
+        let target = match Target::near(self.design, context, zone, order) {
+            Ok(target) => target,
+            Err(error) => return evict(error),
+        };
+        match target.fill(owner, from) {
+            Ok(true) => Ok(Ok(())),
+            // The owner says that it has moved the content, but the block was freed meanwhile,
+            // which only the owner may do.
+            Ok(false) => Ok(Err(MigrateError::Busy)),
+            Err((MigrateError::Busy, _)) => Ok(Err(MigrateError::Busy)),
+            Err((MigrateError::Failed, target)) => {
+                drop(target);
+                evict(Error::RangeBusy)
+            }
+        }
     }
 
     /// Looks at the first pageblock of a span.
