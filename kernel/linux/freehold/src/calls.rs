@@ -66,6 +66,12 @@ pub(crate) fn range(first: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(first), FrameCount::new(frames))
 }
 
+/// Memory for content that can move only, if `cma`.
+pub(crate) fn range_of(first: u64, frames: u64, cma: bool) -> MemoryRange {
+    let zone = if cma { ZoneKind::Movable } else { ZoneKind::Normal };
+    MemoryRange { zone, ..range(first, frames) }
+}
+
 /// A zone without memory: the span of frames that it may get some in, and the machine's CPUs.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
@@ -74,14 +80,17 @@ pub(crate) struct Shape {
     pub(crate) cpus: u32,
     /// What its watermarks follow from; `None` for what follows from its memory.
     pub(crate) min_free: Option<u64>,
+    /// Whether it may get memory for content that can move only.
+    pub(crate) cma: bool,
 }
 
 impl Shape {
     fn with_config<R>(&self, then: impl FnOnce(&Config<'_>) -> R) -> R {
-        let zone = [(NodeId::new(0), ZoneKind::Normal)];
+        let zones = [ZoneKind::Normal, ZoneKind::Movable].map(|kind| (NodeId::new(0), kind));
+        let zones = if self.cma { &zones[..] } else { &zones[..1] };
         let nodes = NODES.get(..self.cpus as usize).unwrap_or(&[]);
         let span = (Pfn::new(self.first), FrameCount::new(self.frames));
-        let config = Config::new(&[], nodes).spare_zones(&zone).span(span);
+        let config = Config::new(&[], nodes).spare_zones(zones).span(span);
         then(&config.min_free(self.min_free.map(FrameCount::new)))
     }
 

@@ -71,7 +71,7 @@ macro_rules! exports {
             /// How many bytes an allocator takes for a span of frames and a number of CPUs.
             #[unsafe(export_name = concat!($prefix, "_bytes"))]
             extern "C" fn bytes(first: u64, frames: u64, cpus: u32) -> i64 {
-                Shape { first, frames, cpus, min_free: None }.bytes::<Kernel, $design>()
+                Shape { first, frames, cpus, min_free: None, cma: false }.bytes::<Kernel, $design>()
             }
 
             /// Makes an allocator without memory in a buffer, and says where it is.
@@ -89,7 +89,7 @@ macro_rules! exports {
                 cpus: u32,
                 state: &mut Option<&'static Allocator>,
             ) -> i64 {
-                let shape = Shape { first, frames, cpus, min_free: None };
+                let shape = Shape { first, frames, cpus, min_free: None, cma: false };
                 // SAFETY: as the caller promises.
                 let made = unsafe { shape.create(buffer, bytes, KERNEL) };
                 status(made.map(|made| *state = Some(made)))

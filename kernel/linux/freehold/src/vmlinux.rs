@@ -2,12 +2,13 @@
 //! functions, in the same order. The build renames them after the design.
 //!
 //! Linux chooses a zone, and applies that zone's watermarks, before it asks for a block. So each
-//! zone of Linux has an allocator of its own, a machine with one zone and no watermarks.
+//! zone of Linux has an allocator of its own, a machine with one zone and no watermarks; a second
+//! zone has the memory of CMA areas, where only content comes that can move.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request};
+use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request, ZoneKind};
 
 use crate::calls::{self, Shape, status};
 use crate::design::Design;
@@ -32,14 +33,15 @@ pub(crate) fn request(order: u32, flags: u32) -> Request {
     REQUESTS[(flags & 7) as usize].with_order(calls::order(order))
 }
 
-const fn shape(first: u64, frames: u64, cpus: u32) -> Shape {
-    Shape { first, frames, cpus, min_free: Some(0) }
+const fn shape(first: u64, frames: u64, cpus: u32, cma: bool) -> Shape {
+    Shape { first, frames, cpus, min_free: Some(0), cma }
 }
 
-/// How many bytes an allocator takes for a span of frames and a number of CPUs.
+/// How many bytes an allocator takes for a span of frames and a number of CPUs, and whether there
+/// are CMA areas.
 #[unsafe(no_mangle)]
-extern "C" fn freehold_bytes(first: u64, frames: u64, cpus: u32) -> i64 {
-    shape(first, frames, cpus).bytes::<Kernel, Design<Kernel>>()
+extern "C" fn freehold_bytes(first: u64, frames: u64, cpus: u32, cma: bool) -> i64 {
+    shape(first, frames, cpus, cma).bytes::<Kernel, Design<Kernel>>()
 }
 
 /// Makes an allocator without memory in a buffer, and says where it is.
@@ -55,25 +57,36 @@ unsafe extern "C" fn freehold_create(
     first: u64,
     frames: u64,
     cpus: u32,
+    cma: bool,
     state: &mut Option<&'static Allocator>,
 ) -> i64 {
     // SAFETY: as the caller promises.
-    let made = unsafe { shape(first, frames, cpus).create(buffer, bytes, KERNEL) };
+    let made = unsafe { shape(first, frames, cpus, cma).create(buffer, bytes, KERNEL) };
     status(made.map(|made| *state = Some(made)))
 }
 
 /// Adds memory within the span, all of it in use: Linux frees what it does not use.
 #[unsafe(no_mangle)]
-extern "C" fn freehold_add_memory(allocator: &Allocator, first: u64, frames: u64) -> i64 {
-    let range = calls::range(first, frames);
+extern "C" fn freehold_add_memory(
+    allocator: &Allocator,
+    first: u64,
+    frames: u64,
+    cma: bool,
+) -> i64 {
+    let range = calls::range_of(first, frames, cma);
     let added = allocator.add_memory(range);
     status(added.and_then(|()| allocator.reserve(range.start, range.frames)))
 }
 
 /// Adds memory within the span, all of it free.
 #[unsafe(no_mangle)]
-extern "C" fn freehold_add_free(allocator: &Allocator, first: u64, frames: u64) -> i64 {
-    status(allocator.add_memory(calls::range(first, frames)))
+extern "C" fn freehold_add_free(
+    allocator: &Allocator,
+    first: u64,
+    frames: u64,
+    cma: bool,
+) -> i64 {
+    status(allocator.add_memory(calls::range_of(first, frames, cma)))
 }
 
 /// Whether a frame is free.
@@ -165,17 +178,22 @@ extern "C" fn freehold_count_blocks(allocator: &Allocator, blocks: &mut [u64; 11
     cached
 }
 
+/// Linux's number for what is in a CMA area.
+const CMA: usize = 4;
+
 /// As the function above, by migratetype, and pageblocks by migratetype, those of CPUs included.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_count_types(
     allocator: &Allocator,
-    blocks: &mut [[u64; 11]; MigrateType::COUNT],
-    pageblocks: &mut [u64; MigrateType::COUNT],
+    blocks: &mut [[u64; 11]; CMA + 1],
+    pageblocks: &mut [u64; CMA + 1],
 ) {
-    for zone in (0..).map_while(|zone| allocator.free_by_type(zone)) {
+    for (index, zone) in allocator.zones().enumerate() {
+        let Some(free) = allocator.free_by_type(index) else { continue };
         for content in 0..MigrateType::COUNT {
-            add_blocks(&mut blocks[content], &zone.blocks[content]);
-            pageblocks[content] += zone.pageblocks[content];
+            let row = if zone.kind == ZoneKind::Movable { CMA } else { content };
+            add_blocks(&mut blocks[row], &free.blocks[content]);
+            pageblocks[row] += free.pageblocks[content];
         }
     }
 }

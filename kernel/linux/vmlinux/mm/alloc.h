@@ -25,7 +25,7 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 
 		if (unlikely(pfn < 0))
 			return NULL;
-		freehold_count(zone, -(1l << order));
+		freehold_count(zone, pfn, -(1l << order));
 		page = pfn_to_page(pfn);
 		VM_BUG_ON_PAGE(bad_range(zone, page), page);
 		/* A page that is not as it was freed is lost, as with Linux's lists. */
@@ -35,14 +35,17 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 	return page;
 }
 
-/* What watermarks do not count. */
-static __always_inline unsigned long freehold_unusable(struct zone *zone)
+/* What watermarks do not count for content of a type. */
+static __always_inline unsigned long freehold_unusable(struct zone *zone, int migratetype)
 {
+	unsigned long pages = 0;
+
 #ifdef CONFIG_UNACCEPTED_MEMORY
-	return zone_page_state(zone, NR_UNACCEPTED);
-#else
-	return 0;
+	pages += zone_page_state(zone, NR_UNACCEPTED);
 #endif
+	if (static_branch_unlikely(&freehold_has_cma) && migratetype != MIGRATE_MOVABLE)
+		pages += zone_page_state(zone, NR_FREE_CMA_PAGES);
+	return pages;
 }
 
 /*
@@ -66,8 +69,8 @@ static __always_inline struct page *freehold_alloc_plenty(gfp_t gfp, unsigned in
 	if (cpusets_enabled() &&
 	    !(in_task() && node_isset(zonelist_node_idx(first), cpuset_current_mems_allowed)))
 		return NULL;
-	spare = zone_page_state(zone, NR_FREE_PAGES) - freehold_unusable(zone) -
-		high_wmark_pages(zone) - zone->lowmem_reserve[highest];
+	spare = zone_page_state(zone, NR_FREE_PAGES) -
+		freehold_unusable(zone, gfp_migratetype(gfp)) - high_wmark_pages(zone) - zone->lowmem_reserve[highest];
 	if (spare < 1l << order)
 		return NULL;
 	might_alloc(gfp);
@@ -93,7 +96,7 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 					  struct list_head *list, struct page **array)
 {
 	u32 flags = freehold_flags(gfp, migratetype);
-	long got = 0, next = 0;
+	long got = 0, next = 0, at;
 	u64 pfns[32];
 	int all = 0;
 
@@ -113,6 +116,7 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 					goto out;
 				mod_zone_page_state(zone, NR_FREE_PAGES, -got);
 			}
+			freehold_count_cma(zone, pfns[next], -1);
 			page = pfn_to_page(pfns[next++]);
 		} while (check_new_pages(page, 0));
 		prep_new_page(page, 0, gfp, 0);
@@ -123,6 +127,8 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 		all++;
 	}
 	/* Slots further on were full. */
+	for (at = next; at < got; at++)
+		freehold_count_cma(zone, pfns[at], -1);
 	if (next < got)
 		freehold_free_pfns(zone, pfns + next, got - next);
 out:

@@ -100,15 +100,19 @@ long freehold_migrate(u64 from, u64 to, u32 order, void *control)
 	struct freehold_move move = { .from = from, .to = to, .order = order, .has_target = true };
 	struct compact_control *cc = control;
 	struct zone *zone = cc->zone;
-	long moved = freehold_move_pages(cc, &move);
 	unsigned long at, filled;
+	long moved;
 
+	/* Where memory is short, Linux makes room for it elsewhere. */
+	if (cc->alloc_contig && !zone_watermark_ok(zone, 0, high_wmark_pages(zone), 0, 0))
+		return -EINVAL;
+	moved = freehold_move_pages(cc, &move);
 	if (moved < 0)
 		return moved;
 	filled = bitmap_weight(move.filled, 1u << order);
 	if (!filled)
 		return -EBUSY;
-	freehold_count(zone, -(long)filled);
+	freehold_count(zone, to, -(long)filled);
 	for_each_clear_bit(at, move.filled, 1u << order)
 		WARN_ON(freehold_free_block(zone->freehold, to + at, 0));
 	return 0;
@@ -142,7 +146,7 @@ static enum compact_result freehold_compact_zone(struct compact_control *cc,
 	if (pfn < 0)
 		return COMPACT_COMPLETE;
 	if (capc) {
-		freehold_count(zone, -(1l << cc->order));
+		freehold_count(zone, pfn, -(1l << cc->order));
 		WRITE_ONCE(capc->page, pfn_to_page(pfn));
 	} else {
 		freehold_free_block(zone->freehold, pfn, cc->order);
@@ -175,6 +179,6 @@ int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long
 		schedule_timeout_uninterruptible(1);
 	}
 	if (!err)
-		freehold_count(zone, -(long)(end - start));
+		freehold_count(zone, start, -(long)(end - start));
 	return err;
 }

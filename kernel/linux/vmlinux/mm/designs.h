@@ -14,14 +14,15 @@
 
 /* freehold/src/vmlinux.rs documents each. A negative long is an errno. */
 #define FREEHOLD_CALLS(CALL, design)							\
-	CALL(design, long, bytes, (u64 first, u64 frames, u32 cpus), (first, frames, cpus)) \
+	CALL(design, long, bytes, (u64 first, u64 frames, u32 cpus, bool cma),		\
+	     (first, frames, cpus, cma))						\
 	CALL(design, long, create,							\
-	     (void *buffer, size_t bytes, u64 first, u64 frames, u32 cpus, void **state), \
-	     (buffer, bytes, first, frames, cpus, state))				\
-	CALL(design, long, add_memory, (void *state, u64 first, u64 frames),		\
-	     (state, first, frames))							\
-	CALL(design, long, add_free, (void *state, u64 first, u64 frames),		\
-	     (state, first, frames))							\
+	     (void *buffer, size_t bytes, u64 first, u64 frames, u32 cpus, bool cma,	\
+	      void **state), (buffer, bytes, first, frames, cpus, cma, state))		\
+	CALL(design, long, add_memory, (void *state, u64 first, u64 frames, bool cma),	\
+	     (state, first, frames, cma))						\
+	CALL(design, long, add_free, (void *state, u64 first, u64 frames, bool cma),	\
+	     (state, first, frames, cma))						\
 	CALL(design, bool, is_free, (void *state, u64 pfn), (state, pfn))		\
 	CALL(design, long, alloc_block, (void *state, u32 order, u32 flags),		\
 	     (state, order, flags))							\

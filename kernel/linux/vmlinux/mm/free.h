@@ -15,20 +15,22 @@ static __always_inline void freehold_free_one_page(struct zone *zone, unsigned l
 		freehold_refused(zone, pfn, order, err);
 		return;
 	}
-	freehold_count(zone, 1l << order);
+	freehold_count(zone, pfn, 1l << order);
 	__count_vm_events(PGFREE, 1 << order);
 }
 
 /* Single pages of one zone. Returns how many were not refused. */
 static noinline size_t freehold_free_pfns(struct zone *zone, const u64 *pfns, size_t many)
 {
-	size_t all = 0;
+	size_t all = 0, at;
 
 	while (many) {
 		long err = 0;
 		size_t freed = freehold_free_frames(zone->freehold, pfns, many, &err);
 
 		all += freed;
+		for (at = 0; static_branch_unlikely(&freehold_has_cma) && at < freed; at++)
+			freehold_count_cma(zone, pfns[at], 1);
 		if (likely(freed == many))
 			break;
 		freehold_refused(zone, pfns[freed], 0, err);

@@ -7,6 +7,7 @@
 #ifndef MM_FREEHOLD_H
 #define MM_FREEHOLD_H
 
+#include <linux/jump_label.h>
 #include <linux/mmzone.h>
 #include <linux/types.h>
 #include <linux/vmstat.h>
@@ -16,12 +17,15 @@ struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
 #define FREEHOLD_CPUS_MAX	256u
-#define FREEHOLD_TYPES		3	/* unmovable, movable, reclaimable */
+#define FREEHOLD_TYPES		5	/* migratetypes up to MIGRATE_CMA */
 
 #include "designs.h"
 
 /* Whether the zones are Freehold's. */
 extern bool freehold_on;
+
+/* Whether there is a CMA area: memory of which Freehold only makes blocks for what can move. */
+DECLARE_STATIC_KEY_FALSE(freehold_has_cma);
 
 void freehold_init(void);
 void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end);
@@ -52,7 +56,7 @@ long freehold_evict(u64 from, u32 order, void *control);
  * allocation may have it, and reclaim, which waits for this counter to rise, mostly frees to
  * pageblocks that CPUs hold.
  */
-static __always_inline void freehold_count(struct zone *zone, long pages)
+static __always_inline void freehold_count_free(struct zone *zone, long pages)
 {
 	struct per_cpu_zonestat __percpu *stats = zone->per_cpu_zonestats;
 	s8 before = this_cpu_read(stats->vm_stat_diff[NR_FREE_PAGES]);
@@ -61,6 +65,20 @@ static __always_inline void freehold_count(struct zone *zone, long pages)
 	if (unlikely(abs(after) > this_cpu_read(stats->stat_threshold)) ||
 	    unlikely(!this_cpu_try_cmpxchg(stats->vm_stat_diff[NR_FREE_PAGES], &before, after)))
 		mod_zone_page_state(zone, NR_FREE_PAGES, pages);
+}
+
+/* Those of CMA areas once more, since watermarks do not count them for what cannot move. */
+static __always_inline void freehold_count_cma(struct zone *zone, unsigned long pfn, long pages)
+{
+	if (static_branch_unlikely(&freehold_has_cma) && is_migrate_cma_page(pfn_to_page(pfn)))
+		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, pages);
+}
+
+/* Both. The block is all of an area, or all of none. */
+static __always_inline void freehold_count(struct zone *zone, unsigned long pfn, long pages)
+{
+	freehold_count_free(zone, pages);
+	freehold_count_cma(zone, pfn, pages);
 }
 
 #endif

@@ -28,14 +28,14 @@ static int ensure_room(struct zone *zone, unsigned long start, unsigned long end
 		return fits ? 0 : -ENOSPC;
 	}
 	freehold_set_span(zone, start, end);
-	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
+	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids, false);
 	if (bytes < 0)
 		return bytes;
 	buffer = vzalloc_node(bytes, zone_to_nid(zone));
 	if (!buffer)
 		return -ENOMEM;
 	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,
-			      nr_cpu_ids, &state);
+			      nr_cpu_ids, false, &state);
 	if (err) {
 		vfree(buffer);
 		return err;
@@ -77,7 +77,8 @@ void freehold_end_online(void)
 	if (!zone)
 		return;
 	WRITE_ONCE(onlining, NULL);
-	WARN_ON(freehold_add_free(zone->freehold, online_start, online_end - online_start));
+	WARN_ON(freehold_add_free(zone->freehold, online_start, online_end - online_start,
+				  false));
 }
 
 #ifdef CONFIG_MEMORY_FAILURE
@@ -88,7 +89,7 @@ bool freehold_take_off(struct page *page)
 
 	if (page_count(page) || freehold_remove_memory(zone->freehold, page_to_pfn(page), 1, NULL))
 		return false;
-	freehold_count(zone, -1);
+	freehold_count(zone, page_to_pfn(page), -1);
 	SetPageHWPoisonTakenOff(page);
 	return true;
 }
@@ -101,8 +102,9 @@ bool freehold_put_back(struct page *page)
 	if (!put_page_testzero(page))
 		return false;
 	ClearPageHWPoisonTakenOff(page);
-	if (!WARN_ON(freehold_add_free(zone->freehold, page_to_pfn(page), 1)))
-		freehold_count(zone, 1);
+	if (!WARN_ON(freehold_add_free(zone->freehold, page_to_pfn(page), 1,
+				       is_migrate_cma_page(page))))
+		freehold_count(zone, page_to_pfn(page), 1);
 	return TestClearPageHWPoison(page);
 }
 #endif

@@ -41,14 +41,15 @@ bool freehold_show_free(struct seq_file *file, pg_data_t *node)
 	if (!freehold_on)
 		return false;
 	for_each_populated_zone_of(zone, node) {
-		u64 blocks[MIGRATE_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[FREEHOLD_TYPES] = {};
+		u64 blocks[FREEHOLD_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[FREEHOLD_TYPES] = {};
 
 		freehold_count_types(zone->freehold, blocks, pageblocks);
 		for (type = 0; type < MIGRATE_TYPES; type++) {
 			seq_printf(file, "Node %4d, zone %8s, type %12s ", node->node_id,
 				   zone->name, migratetype_names[type]);
 			for (order = 0; order < NR_PAGE_ORDERS; order++)
-				seq_printf(file, "%6llu ", blocks[type][order]);
+				seq_printf(file, "%6llu ",
+					   type < FREEHOLD_TYPES ? blocks[type][order] : 0);
 			seq_putc(file, '\n');
 		}
 	}
@@ -64,12 +65,13 @@ bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node)
 	if (!freehold_on)
 		return false;
 	for_each_populated_zone_of(zone, node) {
-		u64 blocks[FREEHOLD_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[MIGRATE_TYPES] = {};
+		u64 blocks[FREEHOLD_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[FREEHOLD_TYPES] = {};
 
 		freehold_count_types(zone->freehold, blocks, pageblocks);
 		seq_printf(file, "Node %d, zone %8s ", node->node_id, zone->name);
 		for (type = 0; type < MIGRATE_TYPES; type++)
-			seq_printf(file, "%12llu ", pageblocks[type]);
+			seq_printf(file, "%12llu ",
+				   type < FREEHOLD_TYPES ? pageblocks[type] : 0);
 		seq_putc(file, '\n');
 	}
 	return true;

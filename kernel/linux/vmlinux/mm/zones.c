@@ -5,6 +5,7 @@
 #include <asm/cpufeature.h>
 #include <linux/bug.h>
 #include <linux/build_bug.h>
+#include <linux/cma.h>
 #include <linux/init.h>
 #include <linux/kconfig.h>
 #include <linux/memblock.h>
@@ -15,15 +16,20 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
+#include "../cma.h"
 #include "freehold.h"
 
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
 static_assert(NR_PAGE_ORDERS == 11);
+#ifdef CONFIG_CMA
+static_assert(MIGRATE_CMA == 4);
+#endif
 
 /* Locks that free pages with interrupts off would sleep. */
 static_assert(!IS_ENABLED(CONFIG_PREEMPT_RT));
 
 bool freehold_on __ro_after_init = true;
+DEFINE_STATIC_KEY_FALSE(freehold_has_cma);
 
 static int __init parse(char *text)
 {
@@ -50,8 +56,51 @@ void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end
 	zone->freehold_frames = end - start;
 }
 
+/* Where the part of a range ends that is all of a CMA area, or all of none; and which of both. */
+static unsigned long __init end_of_part(unsigned long start, unsigned long end, bool *cma)
+{
+	*cma = false;
+#ifdef CONFIG_CMA
+	for (struct cma *area = cma_areas; area < cma_areas + cma_area_count; area++) {
+		unsigned long behind = area->base_pfn + area->count;
+
+		if (start < area->base_pfn)
+			end = min(end, area->base_pfn);
+		else if (start < behind) {
+			*cma = true;
+			end = min(end, behind);
+		}
+	}
+#endif
+	return end;
+}
+
+/* Adds memory to an allocator, all of it in use. */
+static long __init add_parts(void *state, unsigned long start, unsigned long end)
+{
+	long err = 0;
+
+	while (!err && start < end) {
+		bool cma;
+		unsigned long behind = end_of_part(start, end, &cma);
+
+		err = freehold_add_memory(state, start, behind - start, cma);
+		start = behind;
+	}
+	return err;
+}
+
+static bool __init any_cma(unsigned long start, unsigned long end)
+{
+	bool cma;
+	unsigned long behind = end_of_part(start, end, &cma);
+
+	return cma || behind < end;
+}
+
 static void __init init_zone(struct zone *zone)
 {
+	bool cma = any_cma(zone->zone_start_pfn, zone_end_pfn(zone));
 	unsigned long start, end, memory = 0;
 	u64 begin = sched_clock();
 	void *buffer, *state = NULL;
@@ -59,26 +108,28 @@ static void __init init_zone(struct zone *zone)
 	int i;
 
 	freehold_set_span(zone, zone->zone_start_pfn, zone_end_pfn(zone));
-	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids);
+	bytes = freehold_bytes(zone->freehold_first, zone->freehold_frames, nr_cpu_ids, cma);
 	if (bytes < 0)
 		panic("freehold: zone %s: error %ld\n", zone->name, bytes);
 	buffer = memblock_alloc_node(bytes, PAGE_SIZE, zone_to_nid(zone));
 	if (!buffer)
 		panic("freehold: no %ld bytes for zone %s\n", bytes, zone->name);
 	err = freehold_create(buffer, bytes, zone->freehold_first, zone->freehold_frames,
-			      nr_cpu_ids, &state);
+			      nr_cpu_ids, cma, &state);
 	/* Ranges of whole frames, of which no two overlap. Zones may: then both know the frame. */
 	for_each_mem_pfn_range(i, zone_to_nid(zone), &start, &end, NULL) {
 		start = max(start, zone->zone_start_pfn);
 		end = min(end, zone_end_pfn(zone));
 		if (err || start >= end)
 			continue;
-		err = freehold_add_memory(state, start, end - start);
+		err = add_parts(state, start, end);
 		memory += end - start;
 	}
 	if (err)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
 	zone->freehold = state;
+	if (cma)
+		static_branch_enable(&freehold_has_cma);
 	pr_info("%s: node %d, zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
 		freehold_name(), zone_to_nid(zone), zone->name, memory, zone->freehold_frames, bytes,
 		(sched_clock() - begin) / 1000);
