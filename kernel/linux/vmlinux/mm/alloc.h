@@ -35,15 +35,15 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 	return page;
 }
 
-/* What watermarks do not count for content of a type. */
-static __always_inline unsigned long freehold_unusable(struct zone *zone, int migratetype)
+/* What watermarks do not count for such content. */
+static __always_inline unsigned long freehold_unusable(struct zone *zone, gfp_t gfp)
 {
 	unsigned long pages = 0;
 
 #ifdef CONFIG_UNACCEPTED_MEMORY
 	pages += zone_page_state(zone, NR_UNACCEPTED);
 #endif
-	if (static_branch_unlikely(&freehold_has_cma) && migratetype != MIGRATE_MOVABLE)
+	if (static_branch_unlikely(&freehold_has_cma) && gfp_migratetype(gfp) != MIGRATE_MOVABLE)
 		pages += zone_page_state(zone, NR_FREE_CMA_PAGES);
 	return pages;
 }
@@ -69,8 +69,8 @@ static __always_inline struct page *freehold_alloc_plenty(gfp_t gfp, unsigned in
 	if (cpusets_enabled() &&
 	    !(in_task() && node_isset(zonelist_node_idx(first), cpuset_current_mems_allowed)))
 		return NULL;
-	spare = zone_page_state(zone, NR_FREE_PAGES) -
-		freehold_unusable(zone, gfp_migratetype(gfp)) - high_wmark_pages(zone) - zone->lowmem_reserve[highest];
+	spare = zone_page_state(zone, NR_FREE_PAGES) - freehold_unusable(zone, gfp) -
+		high_wmark_pages(zone) - zone->lowmem_reserve[highest];
 	if (spare < 1l << order)
 		return NULL;
 	might_alloc(gfp);

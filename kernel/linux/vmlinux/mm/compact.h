@@ -154,6 +154,49 @@ static enum compact_result freehold_compact_zone(struct compact_control *cc,
 	return COMPACT_SUCCESS;
 }
 
+/* Whether freehold_take_off() has taken a page out of use. */
+static bool freehold_is_off(struct page *page)
+{
+#ifdef CONFIG_MEMORY_FAILURE
+	return PageHWPoison(page) && page_private(page) == MAGIC_HWPOISON;
+#else
+	return false;
+#endif
+}
+
+/* The next part of a range without pages that have gone bad, and so are no memory any more. */
+static bool freehold_next_good(unsigned long *start, unsigned long *behind, unsigned long end)
+{
+	for (*start = *behind; *start < end; ++*start)
+		if (!freehold_is_off(pfn_to_page(*start)))
+			break;
+	for (*behind = *start; *behind < end; ++*behind)
+		if (freehold_is_off(pfn_to_page(*behind)))
+			break;
+	return *start < end;
+}
+
+/* Takes all of a range out of use, or nothing. */
+static long freehold_remove_range(struct compact_control *cc, unsigned long start,
+				  unsigned long end, unsigned long *pages)
+{
+	unsigned long from, at, behind = start;
+	void *state = cc->zone->freehold;
+	long err = 0;
+
+	*pages = 0;
+	while (!err && freehold_next_good(&at, &behind, end)) {
+		err = freehold_remove_memory(state, at, behind - at, cc);
+		if (!err)
+			*pages += behind - at;
+	}
+	if (err) {
+		for (end = at, behind = start; freehold_next_good(&from, &behind, end);)
+			WARN_ON(freehold_add_free(state, from, behind - from, false));
+	}
+	return err;
+}
+
 /* Takes memory out of use, in place of do_migrate_range() and of free lists that are isolated. */
 int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long end)
 {
@@ -166,6 +209,7 @@ int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long
 		.no_set_skip_hint = true,
 		.alloc_contig = true,
 	};
+	unsigned long pages;
 	int tries;
 	long err;
 
@@ -173,12 +217,12 @@ int freehold_offline_pages(struct zone *zone, unsigned long start, unsigned long
 	for (tries = 0; tries < 8; tries++) {
 		err = dissolve_free_hugetlb_folios(start, end);
 		if (!err)
-			err = freehold_remove_memory(zone->freehold, start, end - start, &cc);
+			err = freehold_remove_range(&cc, start, end, &pages);
 		if (err != -EBUSY || signal_pending(current))
 			break;
 		schedule_timeout_uninterruptible(1);
 	}
 	if (!err)
-		freehold_count(zone, start, -(long)(end - start));
+		freehold_count(zone, start, -(long)pages);
 	return err;
 }
