@@ -162,6 +162,12 @@ void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, 
 	     zone->name);
 }
 
+void freehold_count_area(struct zone *zone, unsigned long pfn, long pages)
+{
+	if (is_migrate_cma_page(pfn_to_page(pfn)))
+		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, pages);
+}
+
 /* A CPU is dead. No other call would look for frames that are freed to its pageblocks. */
 void freehold_offline(unsigned int cpu)
 {
