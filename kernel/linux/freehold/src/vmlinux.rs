@@ -80,12 +80,7 @@ extern "C" fn freehold_add_memory(
 
 /// Adds memory within the span, all of it free.
 #[unsafe(no_mangle)]
-extern "C" fn freehold_add_free(
-    allocator: &Allocator,
-    first: u64,
-    frames: u64,
-    cma: bool,
-) -> i64 {
+extern "C" fn freehold_add_free(allocator: &Allocator, first: u64, frames: u64, cma: bool) -> i64 {
     status(allocator.add_memory(calls::range_of(first, frames, cma)))
 }
 
