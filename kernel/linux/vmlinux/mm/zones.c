@@ -16,7 +16,9 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
+#ifdef CONFIG_CMA
 #include "../cma.h"
+#endif
 #include "freehold.h"
 
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
