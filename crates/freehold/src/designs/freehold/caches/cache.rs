@@ -356,6 +356,11 @@ impl<P: Platform> CpuCache<'_, P> {
         })
     }
 
+    /// The last pageblock on a partial list: the one that its cache would use last.
+    fn last_partial(&self, migratetype: MigrateType, fill: Fill) -> Option<PageblockIndex> {
+        PageblockIndex::of_link(self.cold.rest.partial[list_index(migratetype, fill)][1].get())
+    }
+
     /// Any pageblock that is partial or active. If the caller unlinks each, calls return all of
     /// them.
     pub(crate) fn any_listed(&self) -> Option<PageblockIndex> {
@@ -366,7 +371,7 @@ impl<P: Platform> CpuCache<'_, P> {
     /// frames of the type are taken from.
     pub(crate) fn any_but_active(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let partial = [Fill::Worthwhile, Fill::NearlyFull].into_iter();
-        let partial = partial.filter_map(|fill| self.first_partial(migratetype, fill)).next();
+        let partial = partial.filter_map(|fill| self.last_partial(migratetype, fill)).next();
         let is_other = |what, of| what != Active::Singles || of != migratetype;
         partial.or_else(|| self.any_partial()).or_else(|| self.any_active(is_other))
     }

@@ -11,8 +11,12 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// At how many partial pageblocks a refill looks for free frames, or a large enough run.
+/// How many partial pageblocks are searched for one with a large enough run.
 const LOOKS: usize = 8;
+
+/// The free frames of how many pageblocks a refill counts that had few. Each is a look at bitmaps
+/// that may be in no cache of the machine.
+const COUNTED: usize = 4;
 
 impl<P: Platform> LockedCache<'_, P> {
     /// Takes a frame of the active word, if it has one.
@@ -54,7 +58,7 @@ impl<P: Platform> LockedCache<'_, P> {
             return true;
         }
         self.collect_queued();
-        self.look_at_freed(migratetype);
+        self.count_few(migratetype);
         self.refill_from_partial(migratetype, Fill::Worthwhile)
     }
 
@@ -123,10 +127,10 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Counts the free frames of the first few pageblocks that had few, or none until a free, and
-    /// puts each where it belongs now.
-    fn look_at_freed(&self, migratetype: MigrateType) {
-        for _ in 0..LOOKS {
+    /// Counts the free frames of some pageblocks that had few, or none until a free, and puts each
+    /// where it belongs now.
+    fn count_few(&self, migratetype: MigrateType) {
+        for _ in 0..COUNTED {
             let Some(pageblock) = self.cache.first_partial(migratetype, Fill::NearlyFull) else {
                 return;
             };
