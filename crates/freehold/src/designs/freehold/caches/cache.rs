@@ -24,11 +24,12 @@ pub(crate) const NO_WORD: u32 = u32::MAX;
 /// How full the pageblocks of a partial list were when they were linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// Few frames were free, or none until just then: those come first.
+    /// Few frames were free.
     NearlyFull,
-    /// Enough frames are free. These lie in the order of their addresses, as far as is known. The
-    /// lowest is used first: so what was just freed is used again before memory that has gone cold,
-    /// and pageblocks at the other end become whole.
+    /// Enough frames were free, or none until a free: how many there are now is yet to be counted.
+    /// These lie roughly in the order of their addresses, and the lowest is used first: so what was
+    /// just freed is used again before memory that has gone cold, and those at the other end become
+    /// whole.
     Worthwhile,
 }
 
@@ -300,10 +301,8 @@ impl<P: Platform> CpuCache<'_, P> {
     ) {
         let index = list_index(migratetype, fill);
         let [first, last] = &self.cold.rest.partial[index];
-        let was_listed = pageblocks.state(pageblock).is_listed();
         let (prev, next) = match fill {
-            Fill::NearlyFull if was_listed => (last.get(), NIL),
-            Fill::NearlyFull => (NIL, first.get()),
+            Fill::NearlyFull => (last.get(), NIL),
             Fill::Worthwhile => neighbours(pageblocks, pageblock, first.get(), last.get()),
         };
         pageblocks.link(pageblock, prev, next, index as u32);
@@ -315,7 +314,7 @@ impl<P: Platform> CpuCache<'_, P> {
             Some(next) => pageblocks.set_prev(next, pageblock.0),
             None => last.set(pageblock.0),
         }
-        if !was_listed {
+        if !pageblocks.state(pageblock).is_listed() {
             pageblocks.update(pageblock, State::list);
         }
     }

@@ -225,7 +225,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
         let migratetype = self.pageblocks().state(pageblock).migratetype();
         self.mark_cached();
-        self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::NearlyFull);
+        self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::Worthwhile);
         self.unlink_if_whole(pageblock);
     }
 

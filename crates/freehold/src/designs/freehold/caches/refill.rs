@@ -59,7 +59,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
         self.collect_queued();
         self.count_few(migratetype);
-        self.refill_from_partial(migratetype, Fill::Worthwhile)
+        self.refill_from_partial(migratetype, Fill::Worthwhile, WORTHWHILE_FREE_MIN)
     }
 
     /// Tries the other pageblocks of the cache.
@@ -67,7 +67,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let spare =
             self.may_cache_for(migratetype).then(|| self.split_spare(migratetype)).flatten();
         spare.is_some_and(|pageblock| self.make_active(pageblock, migratetype))
-            || self.refill_from_partial(migratetype, Fill::NearlyFull)
+            || self.refill_from_partial(migratetype, Fill::NearlyFull, 1)
             || self.refill_from_runs(migratetype)
     }
 
@@ -127,8 +127,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Counts the free frames of some pageblocks that had few, or none until a free, and puts each
-    /// where it belongs now.
+    /// Counts the free frames of some pageblocks that had few, and puts each where it belongs now.
     fn count_few(&self, migratetype: MigrateType) {
         for _ in 0..COUNTED {
             let Some(pageblock) = self.cache.first_partial(migratetype, Fill::NearlyFull) else {
@@ -142,15 +141,16 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Activates the first pageblock of a partial list that has free frames; returns whether there
-    /// is one. A whole one becomes a spare.
-    fn refill_from_partial(&self, migratetype: MigrateType, fill: Fill) -> bool {
+    /// Activates the first pageblock of a partial list with at least `least` free frames; returns
+    /// whether there is one. Those with fewer become nearly full ones, a whole one a spare.
+    fn refill_from_partial(&self, migratetype: MigrateType, fill: Fill, least: u32) -> bool {
         while let Some(pageblock) = self.cache.first_partial(migratetype, fill) {
             self.cache.unlink_partial(self.pageblocks(), pageblock);
             self.collect(pageblock);
             match self.pageblocks().count_free(pageblock) {
                 FRAMES => self.stash_spare(pageblock),
                 0 if self.try_mark_full(pageblock) => {}
+                free if free < least => self.relink(pageblock),
                 _ => return self.make_active(pageblock, migratetype),
             }
         }
