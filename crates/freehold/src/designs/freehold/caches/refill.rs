@@ -11,7 +11,7 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// How many partial pageblocks are searched for one with a large enough run.
+/// How many partial pageblocks are searched for one with enough free frames or a large enough run.
 const LOOKS: usize = 8;
 
 /// The free frames of how many pageblocks a refill counts that had few. Each is a look at bitmaps
@@ -59,7 +59,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
         self.collect_queued();
         self.count_few(migratetype);
-        self.refill_from_partial(migratetype, Fill::Worthwhile, WORTHWHILE_FREE_MIN)
+        self.refill_from_partial(migratetype, Fill::Worthwhile, WORTHWHILE_FREE_MIN, LOOKS)
     }
 
     /// Tries the other pageblocks of the cache.
@@ -67,7 +67,8 @@ impl<P: Platform> LockedCache<'_, P> {
         let spare =
             self.may_cache_for(migratetype).then(|| self.split_spare(migratetype)).flatten();
         spare.is_some_and(|pageblock| self.make_active(pageblock, migratetype))
-            || self.refill_from_partial(migratetype, Fill::NearlyFull, 1)
+            || self.refill_from_partial(migratetype, Fill::NearlyFull, 1, usize::MAX)
+            || self.refill_from_partial(migratetype, Fill::Worthwhile, 1, usize::MAX)
             || self.refill_from_runs(migratetype)
     }
 
@@ -141,10 +142,17 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Activates the first pageblock of a partial list with at least `least` free frames; returns
-    /// whether there is one. Those with fewer become nearly full ones, a whole one a spare.
-    fn refill_from_partial(&self, migratetype: MigrateType, fill: Fill, least: u32) -> bool {
-        while let Some(pageblock) = self.cache.first_partial(migratetype, fill) {
+    /// Activates a partial pageblock with at least `least` free frames, if one of the first few has
+    /// them; returns whether one has. The others go where they belong.
+    fn refill_from_partial(
+        &self,
+        migratetype: MigrateType,
+        fill: Fill,
+        least: u32,
+        looks: usize,
+    ) -> bool {
+        for _ in 0..looks {
+            let Some(pageblock) = self.cache.first_partial(migratetype, fill) else { return false };
             self.cache.unlink_partial(self.pageblocks(), pageblock);
             self.collect(pageblock);
             match self.pageblocks().count_free(pageblock) {
