@@ -251,20 +251,32 @@ fn of_several_pageblocks_the_emptiest_is_claimed() {
 }
 
 #[test]
-fn nearly_full_pageblocks_are_used_up_first() {
+fn the_lowest_pageblocks_are_used_up_first() {
     let frames = machine(&[range(0, 16 * PAGEBLOCK)], 1, Default::default());
-    let all: Vec<_> =
-        (0..8 * PAGEBLOCK).map(|_| frames.alloc(Request::default()).unwrap()).collect();
-    // In every other pageblock one frame in sixteen is freed, in the others most are.
-    // Frames are taken from the last one at the moment.
-    for (nth, pfn) in all[..7 * PAGEBLOCK as usize].iter().enumerate() {
-        let sparse = (nth / PAGEBLOCK as usize).is_multiple_of(2);
-        if sparse && nth % 16 == 0 || !sparse && nth % 16 != 0 {
-            frames.free(*pfn, Order::ZERO).unwrap();
+    let alloc = || frames.alloc(Request::default()).unwrap().get() / PAGEBLOCK;
+    (0..8 * PAGEBLOCK).for_each(|_| _ = alloc());
+    // The last one is active. The first one is not worth it.
+    for (block, free) in [(3, 32), (6, 32), (1, 400), (0, 8), (5, 32), (2, 32), (4, 400)] {
+        for nth in 0..free {
+            frames.free(Pfn::new(block * PAGEBLOCK + nth), Order::ZERO).unwrap();
         }
     }
-    let of_first: Vec<_> = (0..96).map(|_| frames.alloc(Request::default()).unwrap()).collect();
-    let dense =
-        of_first.iter().filter(|pfn| all.iter().position(|of| of == *pfn).unwrap() / 512 % 2 == 0);
-    assert!(dense.count() >= 90, "frames come from pageblocks that are nearly full");
+    for (block, free) in [(1, 400), (2, 32), (3, 32), (4, 400), (5, 32), (6, 32)] {
+        assert!((0..free).all(|_| alloc() == block), "pageblock {block} is next");
+    }
+    assert_eq!(alloc(), 8, "another pageblock is begun");
+}
+
+#[test]
+fn what_was_just_freed_is_handed_out_again() {
+    let frames = machine(&[range(0, 64 * PAGEBLOCK)], 1, Default::default());
+    let hold = |count: u64| -> Vec<Pfn> {
+        (0..count).map(|_| frames.alloc(Request::default()).unwrap()).collect()
+    };
+    let free = |pfn: &Pfn| frames.free(*pfn, Order::ZERO).unwrap();
+    let scattered = hold(60 * PAGEBLOCK);
+    scattered.iter().filter(|pfn| pfn.get() % 4 != 0).for_each(free);
+    let rounds = (0..20).map(|_| hold(1000)).inspect(|held| held.iter().rev().for_each(free));
+    let seen: std::collections::HashSet<Pfn> = rounds.flatten().collect();
+    assert!(seen.len() < 2000, "{} frames were seen", seen.len());
 }

@@ -209,7 +209,7 @@ impl<P: Platform> Freehold<P> {
                     return broken(Rule::ListMatchesMark, pageblock);
                 }
             }
-            for fill in [Fill::NearlyFull, Fill::Sparse] {
+            for fill in [Fill::NearlyFull, Fill::Worthwhile] {
                 let mut before = None;
                 let list = guard.cache.partial_list(self.pageblocks(), migratetype, fill);
                 for (nth, pageblock) in list.enumerate() {

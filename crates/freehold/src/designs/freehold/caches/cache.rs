@@ -24,18 +24,22 @@ pub(crate) const NO_WORD: u32 = u32::MAX;
 /// How full the pageblocks of a partial list were when they were linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// Few frames are free. Such are used up first, so that the others become whole.
+    /// Few frames were free.
     NearlyFull,
-    /// Many frames are free.
-    Sparse,
+    /// Enough frames were free, or none until a free: how many there are now is yet to be counted.
+    /// These lie roughly in the order of their addresses, and the lowest is used first: so what was
+    /// just freed is used again before memory that has gone cold, and those at the other end become
+    /// whole.
+    Worthwhile,
 }
 
-/// At most so many free frames make a pageblock nearly full.
-pub(crate) const NEARLY_FULL_FREE_MAX: u32 = 64;
-
-/// A nearly full pageblock with fewer free frames than this stays on its list, as long as there are
-/// others: to activate it would cost more than its frames are worth.
+/// A pageblock with fewer free frames than this is not activated as long as there are others: it
+/// would cost more than its frames are worth.
 pub(crate) const WORTHWHILE_FREE_MIN: u32 = 16;
+
+/// At most so many pageblocks are passed in search of the place that one has among the worthwhile
+/// ones.
+const STEPS: usize = 16;
 
 /// What is taken from an active pageblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,7 +291,7 @@ impl<P: Platform> CpuCache<'_, P> {
         }
     }
 
-    /// Puts a pageblock at the back of a partial list, and marks it as listed.
+    /// Puts a pageblock on a partial list, and marks it as listed.
     pub(crate) fn link_partial(
         &self,
         pageblocks: &Pageblocks<P>,
@@ -297,12 +301,19 @@ impl<P: Platform> CpuCache<'_, P> {
     ) {
         let index = list_index(migratetype, fill);
         let [first, last] = &self.cold.rest.partial[index];
-        pageblocks.link(pageblock, last.get(), NIL, index as u32);
-        match PageblockIndex::of_link(last.get()) {
-            Some(last) => pageblocks.set_next(last, pageblock.0),
+        let (prev, next) = match fill {
+            Fill::NearlyFull => (last.get(), NIL),
+            Fill::Worthwhile => neighbours(pageblocks, pageblock, first.get(), last.get()),
+        };
+        pageblocks.link(pageblock, prev, next, index as u32);
+        match PageblockIndex::of_link(prev) {
+            Some(prev) => pageblocks.set_next(prev, pageblock.0),
             None => first.set(pageblock.0),
         }
-        last.set(pageblock.0);
+        match PageblockIndex::of_link(next) {
+            Some(next) => pageblocks.set_prev(next, pageblock.0),
+            None => last.set(pageblock.0),
+        }
         if !pageblocks.state(pageblock).is_listed() {
             pageblocks.update(pageblock, State::list);
         }
@@ -344,6 +355,11 @@ impl<P: Platform> CpuCache<'_, P> {
         })
     }
 
+    /// The last pageblock on a partial list: the one that its cache would use last.
+    fn last_partial(&self, migratetype: MigrateType, fill: Fill) -> Option<PageblockIndex> {
+        PageblockIndex::of_link(self.cold.rest.partial[list_index(migratetype, fill)][1].get())
+    }
+
     /// Any pageblock that is partial or active. If the caller unlinks each, calls return all of
     /// them.
     pub(crate) fn any_listed(&self) -> Option<PageblockIndex> {
@@ -353,8 +369,8 @@ impl<P: Platform> CpuCache<'_, P> {
     /// Any partial pageblock, preferably of a type; or an active one, except the one that single
     /// frames of the type are taken from.
     pub(crate) fn any_but_active(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
-        let partial = [Fill::Sparse, Fill::NearlyFull].into_iter();
-        let partial = partial.filter_map(|fill| self.first_partial(migratetype, fill)).next();
+        let partial = [Fill::Worthwhile, Fill::NearlyFull].into_iter();
+        let partial = partial.filter_map(|fill| self.last_partial(migratetype, fill)).next();
         let is_other = |what, of| what != Active::Singles || of != migratetype;
         partial.or_else(|| self.any_partial()).or_else(|| self.any_active(is_other))
     }
@@ -382,6 +398,31 @@ impl<P: Platform> CpuCache<'_, P> {
             self.hot.set_active_word(what, of.index(), NO_WORD);
         }
     }
+}
+
+/// Between which pageblocks of a list, in the order of their addresses, one belongs: looked for
+/// from the nearer end. A pageblock that lies many steps away comes nearer to that end than it
+/// should.
+fn neighbours<P: Platform>(
+    pageblocks: &Pageblocks<P>,
+    PageblockIndex(own): PageblockIndex,
+    first: u32,
+    last: u32,
+) -> (u32, u32) {
+    let from_last = own.saturating_sub(first) > last.saturating_sub(own);
+    let (mut prev, mut next) = if from_last { (last, NIL) } else { (NIL, first) };
+    for _ in 0..STEPS {
+        match PageblockIndex::of_link(if from_last { prev } else { next }) {
+            Some(other) if from_last && other.0 > own => {
+                (prev, next) = (pageblocks.links(other).0, prev);
+            }
+            Some(other) if !from_last && other.0 < own => {
+                (prev, next) = (next, pageblocks.links(other).1);
+            }
+            _ => break,
+        }
+    }
+    (prev, next)
 }
 
 /// The index of the partial list for a type and fill.

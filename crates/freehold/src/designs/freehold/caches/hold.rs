@@ -2,7 +2,7 @@
 //!
 //! A pageblock is *unlinked* if it is neither active, nor on a partial list, nor a spare.
 
-use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX};
+use super::cache::{Active, Fill, WORTHWHILE_FREE_MIN};
 use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::remote::Collected;
 use crate::designs::freehold::pageblocks::state::{Holder, State};
@@ -189,8 +189,8 @@ impl<P: Platform> LockedCache<'_, P> {
         let fill = match self.pageblocks().count_free(pageblock) {
             0 => return,
             FRAMES => return self.stash_spare(pageblock),
-            1..=NEARLY_FULL_FREE_MAX => Fill::NearlyFull,
-            _ => Fill::Sparse,
+            ..WORTHWHILE_FREE_MIN => Fill::NearlyFull,
+            _ => Fill::Worthwhile,
         };
         let migratetype = self.pageblocks().state(pageblock).migratetype();
         self.mark_cached();
@@ -225,7 +225,7 @@ impl<P: Platform> LockedCache<'_, P> {
         }
         let migratetype = self.pageblocks().state(pageblock).migratetype();
         self.mark_cached();
-        self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::NearlyFull);
+        self.cache.link_partial(self.pageblocks(), pageblock, migratetype, Fill::Worthwhile);
         self.unlink_if_whole(pageblock);
     }
 

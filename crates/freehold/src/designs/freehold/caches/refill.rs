@@ -2,7 +2,7 @@
 
 use core::num::NonZeroU64;
 
-use super::cache::{Active, Fill, NEARLY_FULL_FREE_MAX, NO_WORD, WORTHWHILE_FREE_MIN};
+use super::cache::{Active, Fill, NO_WORD, WORTHWHILE_FREE_MIN};
 use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::run::Run;
 use crate::designs::freehold::pageblocks::state::{Holder, State};
@@ -13,6 +13,10 @@ use crate::units::{MigrateType, Order};
 
 /// How many partial pageblocks are searched for one with enough free frames or a large enough run.
 const LOOKS: usize = 8;
+
+/// The free frames of how many pageblocks a refill counts that had few. Each is a look at bitmaps
+/// that may be in no cache of the machine.
+const COUNTED: usize = 4;
 
 impl<P: Platform> LockedCache<'_, P> {
     /// Takes a frame of the active word, if it has one.
@@ -48,14 +52,14 @@ impl<P: Platform> LockedCache<'_, P> {
         self.refill_from_best(migratetype) || self.refill_from_rest(migratetype)
     }
 
-    /// Tries the pageblocks of the cache that are worth the effort, nearly full ones before others.
+    /// Tries the pageblocks of the cache that are worth the effort.
     fn refill_from_best(&self, migratetype: MigrateType) -> bool {
         if self.refill_from_active(migratetype) {
             return true;
         }
         self.collect_queued();
-        self.refill_from_partial(migratetype, Fill::NearlyFull, WORTHWHILE_FREE_MIN, LOOKS)
-            || self.refill_from_partial(migratetype, Fill::Sparse, 1, usize::MAX)
+        self.count_few(migratetype);
+        self.refill_from_partial(migratetype, Fill::Worthwhile, WORTHWHILE_FREE_MIN, LOOKS)
     }
 
     /// Tries the other pageblocks of the cache.
@@ -64,6 +68,7 @@ impl<P: Platform> LockedCache<'_, P> {
             self.may_cache_for(migratetype).then(|| self.split_spare(migratetype)).flatten();
         spare.is_some_and(|pageblock| self.make_active(pageblock, migratetype))
             || self.refill_from_partial(migratetype, Fill::NearlyFull, 1, usize::MAX)
+            || self.refill_from_partial(migratetype, Fill::Worthwhile, 1, usize::MAX)
             || self.refill_from_runs(migratetype)
     }
 
@@ -123,8 +128,22 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
+    /// Counts the free frames of some pageblocks that had few, and puts each where it belongs now.
+    fn count_few(&self, migratetype: MigrateType) {
+        for _ in 0..COUNTED {
+            let Some(pageblock) = self.cache.first_partial(migratetype, Fill::NearlyFull) else {
+                return;
+            };
+            self.cache.unlink_partial(self.pageblocks(), pageblock);
+            self.collect(pageblock);
+            if self.pageblocks().count_free(pageblock) > 0 || !self.try_mark_full(pageblock) {
+                self.relink(pageblock);
+            }
+        }
+    }
+
     /// Activates a partial pageblock with at least `least` free frames, if one of the first few has
-    /// them; returns whether one has. The others go to the back.
+    /// them; returns whether one has. The others go where they belong.
     fn refill_from_partial(
         &self,
         migratetype: MigrateType,
@@ -138,23 +157,8 @@ impl<P: Platform> LockedCache<'_, P> {
             self.collect(pageblock);
             match self.pageblocks().count_free(pageblock) {
                 FRAMES => self.stash_spare(pageblock),
-                // It may yet become whole.
-                free if fill == Fill::NearlyFull && free > NEARLY_FULL_FREE_MAX => {
-                    self.cache.link_partial(
-                        self.pageblocks(),
-                        pageblock,
-                        migratetype,
-                        Fill::Sparse,
-                    );
-                }
-                0 => {
-                    if !self.try_mark_full(pageblock) {
-                        self.relink(pageblock);
-                    }
-                }
-                free if free < least => {
-                    self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
-                }
+                0 if self.try_mark_full(pageblock) => {}
+                free if free < least => self.relink(pageblock),
                 _ => return self.make_active(pageblock, migratetype),
             }
         }
@@ -243,7 +247,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let has_run =
             |pageblock: &PageblockIndex| self.pageblocks().find_run(*pageblock, order).is_some();
         let found = active.filter(has_run).or_else(|| {
-            [Fill::Sparse, Fill::NearlyFull].into_iter().find_map(|fill| {
+            [Fill::Worthwhile, Fill::NearlyFull].into_iter().find_map(|fill| {
                 self.cache
                     .partial_list(self.pageblocks(), migratetype, fill)
                     .take(LOOKS)
