@@ -189,7 +189,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let fill = match self.pageblocks().count_free(pageblock) {
             0 => return,
             FRAMES => return self.stash_spare(pageblock),
-            ..WORTHWHILE_FREE_MIN => Fill::NearlyFull,
+            1..WORTHWHILE_FREE_MIN => Fill::NearlyFull,
             _ => Fill::Worthwhile,
         };
         let migratetype = self.pageblocks().state(pageblock).migratetype();
