@@ -43,8 +43,8 @@ fn cells(outcome: &Outcome<'_>) -> [String; 3] {
     [value(outcome.figure.published), value(outcome.predicted), ratio]
 }
 
-/// How many figures are how close, and how many changes have the right sign; without what figures
-/// of the machine were fitted to.
+/// How many figures are how close, without what figures of the machine were fitted to. Signs of
+/// changes are not counted: not every published one has a run here.
 fn summary(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Vec<String> {
     let of = |is_same: bool| {
         let is_meant = |item: &&&(&Item, Vec<Outcome<'_>>)| {
@@ -54,14 +54,9 @@ fn summary(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Vec<String> {
             outcomes.iter().filter(|item| is_meant(&item)).flat_map(|of| &of.1).collect();
         let count = |closeness| all.iter().filter(|of| of.closeness() == closeness).count();
         let counts = Closeness::ALL.map(|of| format!("{} {}", count(of), of.in_words()));
-        let signs: Vec<_> = all.iter().filter_map(|of| of.has_sign()).collect();
-        let right = signs.iter().filter(|sign| **sign).count();
-        let changes =
-            format!("{right} of {} changes have the sign that was published", signs.len());
         let where_from = if is_same { "machines of this kind" } else { "other machines" };
-        (!all.is_empty()).then(|| {
-            format!("Of {} figures from {where_from}: {}; {changes}.", all.len(), counts.join(", "))
-        })
+        (!all.is_empty())
+            .then(|| format!("Of {} figures from {where_from}: {}.", all.len(), counts.join(", ")))
     };
     [of(true), of(false)].into_iter().flatten().collect()
 }

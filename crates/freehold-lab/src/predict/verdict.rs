@@ -78,15 +78,6 @@ impl Outcome<'_> {
             _ => Closeness::Further,
         }
     }
-
-    /// Whether a change goes the way that was published; `None` if it is no change.
-    pub(super) fn has_sign(&self) -> Option<bool> {
-        let published = self.figure.published - 1.0;
-        // Less than this is no change.
-        const SMALL: f64 = 0.02;
-        let is_change = self.figure.unit == Unit::Ratio && self.figure.to.is_some();
-        (is_change && published.abs() > SMALL).then_some((self.predicted - 1.0) * published > 0.0)
-    }
 }
 
 /// How close a prediction is to what was published.
@@ -131,7 +122,7 @@ mod tests {
         Published::parse(&text).unwrap()
     }
 
-    fn outcome_of(figure: &str) -> (f64, Option<f64>, Closeness, Option<bool>) {
+    fn outcome_of(figure: &str) -> (f64, Option<f64>, Closeness) {
         let published = published(figure);
         let x = json!({
             "work": {"per_second": 6.0},
@@ -144,18 +135,14 @@ mod tests {
         let y = json!({"work": {"per_second": 4.0}});
         let of = |run: &str| if run == "x" { &x } else { &y };
         let outcome = outcomes(&published.items[0], of).unwrap().pop().unwrap();
-        (outcome.predicted, outcome.ratio(), outcome.closeness(), outcome.has_sign())
+        (outcome.predicted, outcome.ratio(), outcome.closeness())
     }
 
     #[test]
-    fn a_change_is_a_ratio_of_two_runs_and_has_a_sign() {
+    fn a_change_is_a_ratio_of_two_runs() {
         let change = "unit = \"ratio\"\nat = \"/work/per_second\"\nto = \"y\"\npublished = ";
-        assert_eq!(
-            outcome_of(&format!("{change}1.25")),
-            (1.5, Some(1.2), Closeness::Half, Some(true))
-        );
-        assert_eq!(outcome_of(&format!("{change}0.8")).3, Some(false));
-        assert_eq!(outcome_of(&format!("{change}0.99")).3, None, "hardly a change");
+        let outcome = outcome_of(&format!("{change}1.25"));
+        assert_eq!(outcome, (1.5, Some(1.2), Closeness::Half));
         assert_eq!(outcome_of(&format!("{change}0.5")).2, Closeness::Further);
     }
 

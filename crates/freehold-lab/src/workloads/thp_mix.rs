@@ -4,8 +4,10 @@
 //! that interleaves them: each frees every n-th frame of the whole, so neighbours are freed by
 //! different CPUs. A few frames can be kept all over the memory. Then, for a fixed time, the first
 //! half of the tasks fault in blocks of order 9, like transparent huge pages, and the second half
-//! single frames. Each keeps a share of the memory in use: beyond that the huge ones free their
-//! oldest block, the others random frames.
+//! single frames. Where there is no block, its 2 MiB are faulted in by single frames, as Linux does
+//! it; page_fault1 of will-it-scale counts the pages, whatever they came in. Each task keeps a
+//! share of the memory in use: beyond that the huge ones free their oldest 2 MiB, the others random
+//! frames.
 
 use std::collections::VecDeque;
 
@@ -57,8 +59,8 @@ const TIME_MS: Auto = Auto { simulated: 100, host: 1000 };
 /// Of 100 frames, how many are allocated to fragment the memory. The rest are reserves.
 const SHATTERED: u64 = 96;
 
-/// The cost of a task's fallback when there is no block, before it retries.
-const FALLBACK_NS: u64 = 10_000;
+/// What a task does when there is no frame, before it retries.
+const RETRY_NS: u64 = 10_000;
 
 /// The workload.
 pub(crate) struct ThpMix {
@@ -80,10 +82,19 @@ pub(crate) struct Score {
     attempts: u64,
     /// Those that succeeded before the end.
     faults: u64,
+    /// Pages faulted in one by one before the end, for want of a block.
+    fallback_pages: u64,
     /// Those under way at the end that succeeded after it.
     late: u64,
     /// How long the last attempt ran over the end.
     late_ns: u64,
+}
+
+/// What 2 MiB of a task with huge pages are mapped to.
+enum Mapped {
+    Huge(Block),
+    /// Single frames, by their slots.
+    Small(Vec<usize>),
 }
 
 impl Score {
@@ -108,6 +119,7 @@ impl TaskWorkload for ThpMix {
         Figure::gain("huge_success_share", "/workload_specific/huge/success"),
         Figure::gain("small_per_second", "/workload_specific/small/per_second"),
         Figure::gain("small_success_share", "/workload_specific/small/success"),
+        Figure::gain("huge_pages_per_second", "/workload_specific/huge/pages_per_second"),
     ];
     const GOALS: &'static [Goal] =
         &[Goal::rate("huge/s", Self::FIGURES[0]), Goal::rate("small/s", Self::FIGURES[2])];
@@ -190,16 +202,21 @@ impl TaskWorkload for ThpMix {
             let of = outcomes.iter().filter(|score| score.huge == huge);
             let attempts: u64 = of.clone().map(|score| score.attempts).sum();
             let faults: u64 = of.clone().map(|score| score.faults).sum();
+            let fallback_pages: u64 = of.clone().map(|score| score.fallback_pages).sum();
             let late: u64 = of.map(|score| score.late).sum();
+            let pages = faults * order.frames().get() + fallback_pages;
+            let per_second = |count: u64| count as f64 * 1e9 / self.time_ns as f64;
             let fields = json!({
                 "attempts": attempts,
                 "faults": faults,
                 "late": late,
                 "success": (faults + late) as f64 / attempts.max(1) as f64,
-                "per_second": faults as f64 * 1e9 / self.time_ns as f64,
+                "per_second": per_second(faults),
+                "fallback_pages": fallback_pages,
+                "pages_per_second": per_second(pages),
             });
             specific.insert(name.to_owned(), fields);
-            frames += faults * order.frames().get();
+            frames += pages;
         }
         let late_ns_max = outcomes.iter().map(|score| score.late_ns).max();
         specific.insert("late_ns_max".to_owned(), json!(late_ns_max));
@@ -241,7 +258,7 @@ impl ThpMix {
             let block = task.try_fault(Request::default())?;
             score.note(block.is_some(), task.now_ns(), ends_ns);
             let Some(block) = block else {
-                task.idle_ns(FALLBACK_NS);
+                task.idle_ns(RETRY_NS);
                 continue;
             };
             match slots.pop() {
@@ -270,7 +287,7 @@ impl ThpMix {
         self.slots_of(task).filter(|&slot| self.owners.is_empty(slot))
     }
 
-    /// Faults in huge pages, of which it keeps `most`.
+    /// Faults in 2 MiB after 2 MiB, of which it keeps `most`.
     fn fault_huge<T: Task>(
         &self,
         task: &T,
@@ -278,23 +295,66 @@ impl ThpMix {
         most: usize,
         held: &mut Vec<Block>,
     ) -> Result<Score> {
-        let mut blocks = VecDeque::with_capacity(most);
+        let mut slots: Vec<_> = self.free_slots(task.place().index).collect();
+        let mut mapped = VecDeque::with_capacity(most);
         let mut score = Score::default();
         while task.now_ns() < ends_ns {
             let block = self.try_fault_huge(task)?;
             score.note(block.is_some(), task.now_ns(), ends_ns);
-            match block {
-                Some(block) => blocks.push_back(block),
-                None => task.idle_ns(FALLBACK_NS),
+            mapped.push_back(match block {
+                Some(block) => Mapped::Huge(block),
+                None => Mapped::Small(self.fault_pages(task, ends_ns, &mut slots, &mut score)?),
+            });
+            if mapped.len() < most {
+                continue;
             }
-            if blocks.len() >= most
-                && let Some(block) = blocks.pop_front()
-            {
-                task.unmap(block)?;
+            match mapped.pop_front() {
+                Some(Mapped::Huge(block)) => task.unmap(block)?,
+                Some(Mapped::Small(pages)) => {
+                    for slot in pages {
+                        if let Some(block) = self.owners.take(task, slot)? {
+                            task.unmap(block)?;
+                        }
+                        slots.push(slot);
+                    }
+                }
+                None => {}
             }
         }
-        held.extend(blocks);
+        held.extend(mapped.into_iter().filter_map(|mapped| match mapped {
+            Mapped::Huge(block) => Some(block),
+            Mapped::Small(_) => None,
+        }));
         Ok(score)
+    }
+
+    /// Faults in 2 MiB page by page, since there is no block; returns the slots of the pages.
+    fn fault_pages<T: Task>(
+        &self,
+        task: &T,
+        ends_ns: u64,
+        slots: &mut Vec<usize>,
+        score: &mut Score,
+    ) -> Result<Vec<usize>> {
+        let mut pages = Vec::new();
+        for _ in 0..Order::PAGEBLOCK.frames().get() {
+            if task.now_ns() >= ends_ns {
+                break;
+            }
+            let Some(block) = task.try_fault(Request::default())? else {
+                task.idle_ns(RETRY_NS);
+                continue;
+            };
+            score.fallback_pages += u64::from(task.now_ns() <= ends_ns);
+            match slots.pop() {
+                Some(slot) => {
+                    self.owners.put(slot, block);
+                    pages.push(slot);
+                }
+                None => task.unmap(block)?,
+            }
+        }
+        Ok(pages)
     }
 
     /// Faults in a huge page; content is moved if free memory is fragmented.

@@ -276,3 +276,16 @@ fn a_workload_that_does_not_fit_ends_in_advice() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("lower --cpus or --set task_region"), "{stderr}");
 }
+
+#[test]
+fn a_huge_fault_without_a_block_comes_in_small_pages() {
+    // Half of the frames stay in use, so few pageblocks can be made free.
+    let settings = ["memory_mib=64", "time_ms=5", "kept=50", "used=95"];
+    let with = ["--design", "zone-lock", "--json"];
+    let result = result(&stdout(simulated("thp-mix", &settings, &with)));
+    let huge = &result["workload_specific"]["huge"];
+    let [faults, pages] = ["faults", "fallback_pages"].map(|name| huge[name].as_u64().unwrap());
+    assert!(huge["success"].as_f64().unwrap() < 1.0 && pages > 0, "{huge}");
+    let all = (faults * 512 + pages) as f64 * 1e9 / 5e6;
+    assert_eq!(huge["pages_per_second"].as_f64().unwrap(), all);
+}

@@ -68,16 +68,28 @@ impl<P: Platform, O: Owner> Lru<P, O> {
     /// As [`Lru::put`], for the first frame at fault. The references to the frames before it were
     /// dropped, those to it and to later ones were not.
     pub fn put_bulk(&self, frames: &[Pfn]) -> Result<(), PutBulkError> {
-        let mut last = Last::new(self);
-        for (put, &pfn) in frames.iter().enumerate() {
-            let drop_one = || {
-                let frame = self.frames.index_of(pfn)?;
-                Ok((frame, self.frames.change(frame, State::put)?.1))
-            };
-            match drop_one() {
-                Ok((frame, after)) if after.refs() == 0 => last.push(frame, after),
-                Ok(_) => {}
-                Err(error) => return Err(PutBulkError { put, error }),
+        let (mut last, mut found) = (Last::new(self), [FrameIndex(0); BATCH_MAX]);
+        let mut put = 0;
+        for batch in frames.chunks(BATCH_MAX) {
+            // `index_of` reads each record: those that are in no cache come now, at the same time,
+            // and not one after the other while the lock for the first of them is held.
+            let mut len = 0;
+            let all = batch.iter().zip(&mut found).try_for_each(|(&pfn, found)| {
+                *found = self.frames.index_of(pfn)?;
+                len += 1;
+                Ok(())
+            });
+            for &frame in &found[..len] {
+                match self.frames.change(frame, State::put) {
+                    Ok((_, after)) if after.refs() == 0 => last.push(frame, after),
+                    Ok(_) => {}
+                    Err(error) => return Err(PutBulkError { put, error }),
+                }
+                put += 1;
+            }
+            all.map_err(|error| PutBulkError { put, error })?;
+            if last.len > 0 {
+                last.flush();
             }
         }
         Ok(())

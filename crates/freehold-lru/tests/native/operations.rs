@@ -93,6 +93,16 @@ fn many_are_released_at_once() {
     let error = lru.put_bulk(&[pfn(0), pfn(7), pfn(1)]).unwrap_err();
     assert_eq!((error.put, error.error), (1, LruError::NotAdded));
     assert_eq!((lru.owner().take_released(), lru.check().used.get()), (vec![0], 2));
+    // More than are looked at together: one in the second batch is released already, one nowhere.
+    for (wrong, reason) in [(5, LruError::NotAdded), (1 << 20, LruError::ForeignFrame)] {
+        fill(&lru, 10..60, ROOT, Kind::File);
+        let frames: Vec<_> = (10..50).chain([wrong]).chain(50..60).map(pfn).collect();
+        let error = lru.put_bulk(&frames).unwrap_err();
+        assert_eq!((error.put, error.error), (40, reason));
+        assert_eq!((lru.owner().take_released().len(), lru.check().used.get()), (40, 12));
+        lru.put_bulk(&frames[41..]).unwrap();
+        assert_eq!(lru.owner().take_released().len(), 10);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const COSTLY_ORDER: Order = Order::new(3);
 /// # The protocol
 ///
 /// The allocator asks; the owner moves content and handle, or refuses. During the call both blocks
-/// are allocated, with the same order and migratetype, and the allocator holds no lock: the owner
+/// are allocated, with the same order, `to` as movable, and the allocator holds no lock: the owner
 /// may call it, and other CPUs proceed.
 ///
 /// * `Ok`: the owner now holds `to`, and no longer `from`, which the allocator frees, unless

@@ -66,12 +66,6 @@ pub(crate) fn range(first: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(first), FrameCount::new(frames))
 }
 
-/// Memory for content that can move only, if `cma`.
-pub(crate) fn range_of(first: u64, frames: u64, cma: bool) -> MemoryRange {
-    let zone = if cma { ZoneKind::Movable } else { ZoneKind::Normal };
-    MemoryRange { zone, ..range(first, frames) }
-}
-
 /// A zone without memory: the span of frames that it may get some in, and the machine's CPUs.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {

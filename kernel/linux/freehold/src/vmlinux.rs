@@ -8,7 +8,7 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use freehold::{CpuId, MigrateType, Order, PageAllocator, Pfn, Request, ZoneKind};
+use freehold::{CpuId, MemoryRange, MigrateType, Order, PageAllocator, Pfn, Request, ZoneKind};
 
 use crate::calls::{self, Shape, status};
 use crate::design::Design;
@@ -65,6 +65,12 @@ unsafe extern "C" fn freehold_create(
     status(made.map(|made| *state = Some(made)))
 }
 
+/// Memory for content that can move only, if `cma`.
+fn range_of(first: u64, frames: u64, cma: bool) -> MemoryRange {
+    let zone = if cma { ZoneKind::Movable } else { ZoneKind::Normal };
+    MemoryRange { zone, ..calls::range(first, frames) }
+}
+
 /// Adds memory within the span, all of it in use: Linux frees what it does not use.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_add_memory(
@@ -73,20 +79,15 @@ extern "C" fn freehold_add_memory(
     frames: u64,
     cma: bool,
 ) -> i64 {
-    let range = calls::range_of(first, frames, cma);
+    let range = range_of(first, frames, cma);
     let added = allocator.add_memory(range);
     status(added.and_then(|()| allocator.reserve(range.start, range.frames)))
 }
 
 /// Adds memory within the span, all of it free.
 #[unsafe(no_mangle)]
-extern "C" fn freehold_add_free(
-    allocator: &Allocator,
-    first: u64,
-    frames: u64,
-    cma: bool,
-) -> i64 {
-    status(allocator.add_memory(calls::range_of(first, frames, cma)))
+extern "C" fn freehold_add_free(allocator: &Allocator, first: u64, frames: u64, cma: bool) -> i64 {
+    status(allocator.add_memory(range_of(first, frames, cma)))
 }
 
 /// Whether a frame is free.

@@ -43,7 +43,7 @@ static __always_inline unsigned long freehold_unusable(struct zone *zone, gfp_t 
 #ifdef CONFIG_UNACCEPTED_MEMORY
 	pages += zone_page_state(zone, NR_UNACCEPTED);
 #endif
-	if (static_branch_unlikely(&freehold_has_cma) && gfp_migratetype(gfp) != MIGRATE_MOVABLE)
+	if (static_branch_unlikely(&freehold_has_cma) && !(gfp & __GFP_MOVABLE))
 		pages += zone_page_state(zone, NR_FREE_CMA_PAGES);
 	return pages;
 }

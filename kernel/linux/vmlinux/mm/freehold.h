@@ -68,10 +68,11 @@ static __always_inline void freehold_count_free(struct zone *zone, long pages)
 }
 
 /* Those of CMA areas once more, since watermarks do not count them for what cannot move. */
+void freehold_count_area(struct zone *zone, unsigned long pfn, long pages);
 static __always_inline void freehold_count_cma(struct zone *zone, unsigned long pfn, long pages)
 {
-	if (static_branch_unlikely(&freehold_has_cma) && is_migrate_cma_page(pfn_to_page(pfn)))
-		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, pages);
+	if (static_branch_unlikely(&freehold_has_cma))
+		freehold_count_area(zone, pfn, pages);
 }
 
 /* Both. The block is all of an area, or all of none. */

@@ -16,7 +16,9 @@
 #include <linux/string.h>
 #include <linux/workqueue.h>
 
+#ifdef CONFIG_CMA
 #include "../cma.h"
+#endif
 #include "freehold.h"
 
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
@@ -160,6 +162,12 @@ void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, 
 {
 	WARN(1, "freehold: error %ld: free of order %u at frame %#lx of zone %s\n", err, order, pfn,
 	     zone->name);
+}
+
+void freehold_count_area(struct zone *zone, unsigned long pfn, long pages)
+{
+	if (is_migrate_cma_page(pfn_to_page(pfn)))
+		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, pages);
 }
 
 /* A CPU is dead. No other call would look for frames that are freed to its pageblocks. */

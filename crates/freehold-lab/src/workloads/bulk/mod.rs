@@ -7,7 +7,8 @@
 //!
 //! The series that this benchmark accompanied changed what protects per-CPU lists and counters, so
 //! designs that leave the choice are run with interrupts off over lists and counters (`before`) and
-//! as the series left them (`after`), and with the two changes by themselves.
+//! on (`after`), and with the two changes by themselves. The series itself left them off over the
+//! lists unless the kernel is PREEMPT_RT.
 //!
 //! It is not a [task workload](crate::task::workload::TaskWorkload), since a task has one
 //! allocator. Here tasks on the host use the allocators of all choices in turns, round by round, so
