@@ -4,8 +4,8 @@
 //!
 //! `cargo bench -p freehold-host --bench warm` shows distinct frames as multiples of that number,
 //! over many rounds: 1.00 if each round has the frames of the one before. At first a quarter of the
-//! memory is in use, then all but every so many of its frames are freed; these last. Of sets that are
-//! less than a pageblock, the figures would depend on where the kernel maps memory.
+//! memory is in use, then all but every so many of its frames are freed; these last. Of sets that
+//! are less than a pageblock, the figures would depend on where the kernel maps memory.
 
 use std::collections::HashSet;
 
