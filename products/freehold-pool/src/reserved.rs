@@ -5,7 +5,8 @@ use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::{io, slice};
+use std::time::Duration;
+use std::{io, slice, thread};
 
 use freehold_host::Stretch;
 use rustix::io::Errno;
@@ -15,6 +16,11 @@ use rustix::mm::{
 };
 
 use crate::Image;
+
+/// How often a range is reserved again that the kernel has no mapping for at the moment, and the
+/// time in between: a few tens of ms in all.
+const RESERVE_TRIES: usize = 256;
+const RESERVE_PAUSE: Duration = Duration::from_micros(50);
 
 /// The size of the machine's pages, in bytes.
 pub(crate) fn page_bytes() -> usize {
@@ -246,17 +252,23 @@ impl Reserved {
     /// Reserves a range that was unmapped, unless another thread has got a part of it meanwhile.
     fn reserve_again(&self, start: *mut c_void, bytes: usize) -> Left {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
-        // SAFETY: The new mapping replaces nothing.
-        match unsafe { mmap_anonymous(start, bytes, ProtFlags::empty(), flags) } {
-            Ok(found) if found == start => Left::Empty,
-            Ok(elsewhere) => {
-                // To kernels before Linux 4.17 the address is a hint.
-                // SAFETY: Just mapped, and used by nothing.
-                let _stays = unsafe { munmap(elsewhere, bytes) };
-                Left::Lost
+        for _ in 0..RESERVE_TRIES {
+            // SAFETY: The new mapping replaces nothing.
+            match unsafe { mmap_anonymous(start, bytes, ProtFlags::empty(), flags) } {
+                Ok(found) if found == start => return Left::Empty,
+                Ok(elsewhere) => {
+                    // To kernels before Linux 4.17 the address is a hint.
+                    // SAFETY: Just mapped, and used by nothing.
+                    let _stays = unsafe { munmap(elsewhere, bytes) };
+                    return Left::Lost;
+                }
+                // The addresses are free; another thread has taken the mapping that was given up.
+                // Short of mappings as well, it will soon give some back.
+                Err(Errno::NOMEM) => thread::sleep(RESERVE_PAUSE),
+                Err(_) => return Left::Lost,
             }
-            Err(_) => Left::Lost,
         }
+        Left::Lost
     }
 
     /// Fills a range, which is accessible, with the first of these bytes.
