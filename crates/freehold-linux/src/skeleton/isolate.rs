@@ -10,7 +10,7 @@ use crate::pageblock::BlockType;
 use freehold::Error;
 use freehold::compact::{Migrate, MigrateError};
 use freehold::designs::Context;
-use freehold::designs::places::Obstacle;
+use freehold::designs::places::{Obstacle, evict};
 use freehold::designs::traits::Alloc;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
@@ -137,13 +137,9 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         let (design, context) = (self.design, self.context);
         let order = state.order().unwrap_or(Order::ZERO);
         let from_pfn = design.frames.pfn_of(from);
-        let evict = |error| match owner.evict(from_pfn, order) {
-            Err(MigrateError::Failed) => Err(error),
-            evicted => Ok(evicted),
-        };
         let target = match Target::new(self, from, order) {
             Ok(target) => target,
-            Err(error) => return evict(error),
+            Err(error) => return evict(owner, from_pfn, order, error),
         };
         let to = design.frames.pfn_of(target.block);
         match owner.migrate(from_pfn, to, order) {
@@ -151,7 +147,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             Err(MigrateError::Busy) => return Ok(Err(MigrateError::Busy)),
             Err(MigrateError::Failed) => {
                 drop(target);
-                return evict(Error::RangeBusy);
+                return evict(owner, from_pfn, order, Error::RangeBusy);
             }
         }
         if owner.frees_source() {

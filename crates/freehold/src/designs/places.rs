@@ -2,7 +2,7 @@
 //!
 //! Source: Linux 6.12 `alloc_contig_pages`. What differs is told in `docs/designs.md`.
 
-use crate::compact::Migrate;
+use crate::compact::{Migrate, MigrateError};
 use crate::designs::Context;
 use crate::error::Error;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
@@ -174,6 +174,23 @@ pub fn remove_range<P: Platform>(
     };
     // Another call may have removed part of it meanwhile.
     removed.map_err(|error| if design.has_hole(range) { Error::ForeignFrame } else { error })
+}
+
+/// Has an owner get rid of content that no target will do for, or says why none does.
+///
+/// # Errors
+///
+/// That, if the owner cannot either.
+pub fn evict(
+    owner: &dyn Migrate,
+    from: Pfn,
+    order: Order,
+    no_target: Error,
+) -> Result<Result<(), MigrateError>, Error> {
+    match owner.evict(from, order) {
+        Err(MigrateError::Failed) => Err(no_target),
+        evicted => Ok(evicted),
+    }
 }
 
 /// The zones of a list that a request, whose node is filled in, may use.

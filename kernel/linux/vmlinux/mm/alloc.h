@@ -96,7 +96,7 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 					  struct list_head *list, struct page **array)
 {
 	u32 flags = freehold_flags(gfp, migratetype);
-	long got = 0, next = 0, at;
+	long got = 0, next = 0;
 	u64 pfns[32];
 	int all = 0;
 
@@ -114,9 +114,8 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 				got = freehold_alloc_frames(zone->freehold, pfns, many, flags);
 				if (got <= 0)
 					goto out;
-				mod_zone_page_state(zone, NR_FREE_PAGES, -got);
+				freehold_count_pfns(zone, pfns, got, -1);
 			}
-			freehold_count_cma(zone, pfns[next], -1);
 			page = pfn_to_page(pfns[next++]);
 		} while (check_new_pages(page, 0));
 		prep_new_page(page, 0, gfp, 0);
@@ -127,8 +126,6 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 		all++;
 	}
 	/* Slots further on were full. */
-	for (at = next; at < got; at++)
-		freehold_count_cma(zone, pfns[at], -1);
 	if (next < got)
 		freehold_free_pfns(zone, pfns + next, got - next);
 out:

@@ -22,22 +22,20 @@ static __always_inline void freehold_free_one_page(struct zone *zone, unsigned l
 /* Single pages of one zone. Returns how many were not refused. */
 static noinline size_t freehold_free_pfns(struct zone *zone, const u64 *pfns, size_t many)
 {
-	size_t all = 0, at;
+	size_t all = 0;
 
 	while (many) {
 		long err = 0;
 		size_t freed = freehold_free_frames(zone->freehold, pfns, many, &err);
 
 		all += freed;
-		for (at = 0; static_branch_unlikely(&freehold_has_cma) && at < freed; at++)
-			freehold_count_cma(zone, pfns[at], 1);
+		freehold_count_pfns(zone, pfns, freed, 1);
 		if (likely(freed == many))
 			break;
 		freehold_refused(zone, pfns[freed], 0, err);
 		pfns += freed + 1;
 		many -= freed + 1;
 	}
-	mod_zone_page_state(zone, NR_FREE_PAGES, all);
 	return all;
 }
 

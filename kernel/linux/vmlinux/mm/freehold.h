@@ -51,12 +51,18 @@ long freehold_migrate(u64 from, u64 to, u32 order, void *control);
 long freehold_evict(u64 from, u32 order, void *control);
 
 /*
+ * Counts pages once more if they are of a CMA area, since watermarks do not count those for what
+ * cannot move. A block is all of an area, or all of none.
+ */
+void freehold_count_cma(struct zone *zone, unsigned long pfn, long pages);
+
+/*
  * Counts the pages of a block that comes to a zone or goes, as mod_zone_page_state() does, in the
  * same counters; in line as long as that of this CPU suffices. What CPUs cache counts as free: any
  * allocation may have it, and reclaim, which waits for this counter to rise, mostly frees to
  * pageblocks that CPUs hold.
  */
-static __always_inline void freehold_count_free(struct zone *zone, long pages)
+static __always_inline void freehold_count(struct zone *zone, unsigned long pfn, long pages)
 {
 	struct per_cpu_zonestat __percpu *stats = zone->per_cpu_zonestats;
 	s8 before = this_cpu_read(stats->vm_stat_diff[NR_FREE_PAGES]);
@@ -65,21 +71,19 @@ static __always_inline void freehold_count_free(struct zone *zone, long pages)
 	if (unlikely(abs(after) > this_cpu_read(stats->stat_threshold)) ||
 	    unlikely(!this_cpu_try_cmpxchg(stats->vm_stat_diff[NR_FREE_PAGES], &before, after)))
 		mod_zone_page_state(zone, NR_FREE_PAGES, pages);
-}
-
-/* Those of CMA areas once more, since watermarks do not count them for what cannot move. */
-void freehold_count_area(struct zone *zone, unsigned long pfn, long pages);
-static __always_inline void freehold_count_cma(struct zone *zone, unsigned long pfn, long pages)
-{
 	if (static_branch_unlikely(&freehold_has_cma))
-		freehold_count_area(zone, pfn, pages);
+		freehold_count_cma(zone, pfn, pages);
 }
 
-/* Both. The block is all of an area, or all of none. */
-static __always_inline void freehold_count(struct zone *zone, unsigned long pfn, long pages)
+/* The same for single pages, each of which comes, or goes if sign is -1. */
+static inline void freehold_count_pfns(struct zone *zone, const u64 *pfns, long many, long sign)
 {
-	freehold_count_free(zone, pages);
-	freehold_count_cma(zone, pfn, pages);
+	long at;
+
+	mod_zone_page_state(zone, NR_FREE_PAGES, sign * many);
+	if (static_branch_unlikely(&freehold_has_cma))
+		for (at = 0; at < many; at++)
+			freehold_count_cma(zone, pfns[at], sign);
 }
 
 #endif

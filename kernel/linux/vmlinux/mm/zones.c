@@ -164,7 +164,7 @@ void freehold_refused(struct zone *zone, unsigned long pfn, unsigned int order, 
 	     zone->name);
 }
 
-void freehold_count_area(struct zone *zone, unsigned long pfn, long pages)
+void freehold_count_cma(struct zone *zone, unsigned long pfn, long pages)
 {
 	if (is_migrate_cma_page(pfn_to_page(pfn)))
 		mod_zone_page_state(zone, NR_FREE_CMA_PAGES, pages);

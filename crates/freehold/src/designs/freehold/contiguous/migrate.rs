@@ -10,7 +10,7 @@ use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
-use crate::designs::places::Obstacle;
+use crate::designs::places::{Obstacle, evict};
 use crate::designs::traits::Alloc;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
@@ -187,8 +187,7 @@ impl<P: Platform> Isolation<'_, P> {
         Ok(())
     }
 
-    /// Has the content of a block moved to a free one outside, or evicted. An error: there is no
-    /// room for it.
+    /// Has the content of a block moved to a free one outside, or evicted, unless neither can be.
     fn move_away(
         &self,
         context: Context<'_, P>,
@@ -196,13 +195,10 @@ impl<P: Platform> Isolation<'_, P> {
         (from, order): (u32, Order),
         owner: &dyn Migrate,
     ) -> Result<Result<(), MigrateError>, Error> {
-        let evict = |error| match owner.evict(self.design.pageblocks().pfn_of(from), order) {
-            Err(MigrateError::Failed) => Err(error),
-            evicted => Ok(evicted),
-        };
+        let pfn = self.design.pageblocks().pfn_of(from);
         let target = match Target::near(self.design, context, zone, order) {
             Ok(target) => target,
-            Err(error) => return evict(error),
+            Err(error) => return evict(owner, pfn, order, error),
         };
         match target.fill(owner, from) {
             Ok(true) => Ok(Ok(())),
@@ -212,7 +208,7 @@ impl<P: Platform> Isolation<'_, P> {
             Err((MigrateError::Busy, _)) => Ok(Err(MigrateError::Busy)),
             Err((MigrateError::Failed, target)) => {
                 drop(target);
-                evict(Error::RangeBusy)
+                evict(owner, pfn, order, Error::RangeBusy)
             }
         }
     }
