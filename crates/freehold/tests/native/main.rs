@@ -44,3 +44,4 @@ mod range;
 mod range_owners;
 mod remove;
 mod stress;
+mod surplus;

@@ -68,6 +68,7 @@ mod freeze;
 mod inspect;
 mod pageblocks;
 mod settings;
+mod surplus;
 mod zones;
 
 #[cfg(test)]
