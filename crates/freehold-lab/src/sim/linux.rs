@@ -11,9 +11,9 @@ use crate::settings::Assignments;
 /// The setting that chooses a version.
 pub(crate) const KERNEL: Setting = Setting {
     name: "kernel",
-    values: "none|4.16|4.19|5.8|6.12",
+    values: "none|4.16|5.8|6.12",
     default: "none",
-    meaning: "what that Linux does and costs: settings of lists, locks and LRU (docs/machine.md)",
+    meaning: "what that Linux does and costs: other settings for lists, locks and LRU",
 };
 
 /// Settings of the LRU on simulated machines.
@@ -35,19 +35,12 @@ pub(crate) const LRU_SETTINGS: &[Setting] = &[
 type Values = &'static [(&'static str, &'static str)];
 
 /// The versions, and what each stands for. A setting that is given as well has the value given.
-const VERSIONS: [(&str, [Values; 3]); 4] = [
+const VERSIONS: [(&str, [Values; 3]); 3] = [
     ("4.16", [LISTS_31, LRU_OF_NODES, COSTS]),
-    ("4.19", [LISTS_63, LRU_OF_NODES, COSTS]),
     ("5.8", [LISTS_63, LRU_OF_NODES, COSTS]),
     ("6.12", [LISTS_TUNED, LRU_OF_GROUPS, COSTS]),
 ];
-const LISTS_31: Values = &[
-    ("pcp", "fixed"),
-    ("batch", "31"),
-    ("high", "186"),
-    ("locking", "irq"),
-    ("counters", "exact"),
-];
+const LISTS_31: Values = &[("pcp", "fixed"), ("locking", "irq"), ("counters", "exact")];
 const LISTS_63: Values = &[
     ("pcp", "fixed"),
     ("batch", "63"),
@@ -83,4 +76,38 @@ pub(crate) fn lru_costs(given: &Assignments) -> Result<LruCosts> {
     })?;
     let in_page = given.word(LRU_SETTINGS, "lru_record", &[("own", false), ("page", true)])?;
     Ok(LruCosts { in_page, work_ps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::WorkloadName;
+    use crate::catalog::sim_settings;
+    use crate::designs::{DesignName, SimDesign};
+    use crate::matrix::tables;
+
+    fn given(set: &[&str], design: DesignName) -> Result<Assignments> {
+        let set: Vec<_> = set.iter().map(ToString::to_string).collect();
+        let of_workload = sim_settings(WorkloadName::PageFault);
+        Assignments::parse(&set, &tables(&[SimDesign::Real(design)], &of_workload))
+    }
+
+    #[test]
+    fn a_version_stands_for_settings_that_others_override() {
+        let linux = given(&["batch=7", "kernel=5.8"], DesignName::ZoneLock).unwrap();
+        assert_eq!(linux.last("high"), Some("378"));
+        assert_eq!(linux.last("batch"), Some("7"));
+        assert_eq!(lru_costs(&linux).unwrap(), LruCosts { in_page: true, work_ps: 200 });
+        // What this library costs stays as it is without.
+        let none = given(&["kernel=none"], DesignName::ZoneLock).unwrap();
+        assert_eq!(lru_costs(&none).unwrap(), LruCosts::default());
+    }
+
+    #[test]
+    fn a_design_takes_what_it_has() {
+        let linux = given(&["kernel=4.16"], DesignName::Freehold).unwrap();
+        assert_eq!((linux.last("pcp"), linux.last("gather")), (None, Some("9690")));
+        let error = given(&["kernel=2.4"], DesignName::Freehold).unwrap_err();
+        assert!(error.to_string().contains("must be none|4.16|5.8|6.12"), "{error}");
+    }
 }
