@@ -120,12 +120,32 @@ pub(super) fn markdown(published: &Published, outcomes: &[(&Item, Vec<Outcome<'_
             lines.push(String::new());
             lines.extend(item.note.iter().map(|note| format!("{note}\n")));
             lines.push("```".to_owned());
-            let runs = distinct(item.runs()).into_iter();
-            lines.extend(runs.map(|run| format!("freehold run {run}")));
+            lines.extend(merged(item).into_iter().map(|run| format!("freehold run {run}")));
             lines.push("```\n".to_owned());
         }
     }
     lines.join("\n").trim_end().to_owned()
+}
+
+/// The runs of an item, as few commands as run them all: `--cpus` and `--design` take lists.
+fn merged(item: &Item) -> Vec<String> {
+    let mut runs = distinct(item.runs().map(str::to_owned));
+    for option in ["--cpus", "--design"] {
+        let mut merged: Vec<(String, Vec<String>)> = Vec::new();
+        for run in runs {
+            let mut words: Vec<_> = run.split(' ').map(str::to_owned).collect();
+            let value = words.iter().position(|word| word == option).map(|at| at + 1);
+            let value = value.map(|at| std::mem::replace(&mut words[at], "{}".to_owned()));
+            let rest = words.join(" ");
+            match merged.iter_mut().find(|(known, _)| *known == rest) {
+                Some((_, values)) => values.extend(value),
+                None => merged.push((rest, value.into_iter().collect())),
+            }
+        }
+        let with = |(run, values): (String, Vec<_>)| run.replace("{}", &values.join(","));
+        runs = merged.into_iter().map(with).collect();
+    }
+    runs
 }
 
 /// What was measured where.
@@ -149,6 +169,17 @@ fn title(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_differ_in_designs_and_cpus_alone_are_one_command() {
+        let published = Published::parse(super::super::PUBLISHED).unwrap();
+        let item = |name: &str| published.items.iter().find(|item| item.name == name).unwrap();
+        let runs = merged(item("scaling"));
+        assert_eq!(runs.len(), 3, "{runs:#?}");
+        assert!(runs[0].contains("--cpus 112,56,1 --design zone-lock"), "{runs:#?}");
+        assert!(runs[2].contains("--cpus 112 --design zone-lock,cluster"), "{runs:#?}");
+        assert_eq!(merged(item("llfree-random")).len(), 1);
+    }
 
     #[test]
     fn a_source_is_titled_by_author_and_title() {
