@@ -191,17 +191,18 @@ void freehold_offline(unsigned int cpu)
 }
 
 /*
- * Free pages and blocks, and how many of an order the larger ones are: for compaction. What CPUs
- * cache, which compaction takes from them, counts as single pages.
+ * Adds free pages and blocks, and how many of an order the larger ones are: for compaction. What
+ * CPUs cache, which compaction takes from them, counts as single pages.
  */
 void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
 			   unsigned long *blocks, unsigned long *suitable)
 {
 	u64 free[NR_PAGE_ORDERS] = {};
+	unsigned long cached = freehold_count_blocks(freehold_of(zone), free);
 	unsigned int at;
 
-	*pages = *blocks = freehold_count_blocks(zone->freehold, free);
-	*suitable = 0;
+	*pages += cached;
+	*blocks += cached;
 	for (at = 0; at < NR_PAGE_ORDERS; at++) {
 		*pages += free[at] << at;
 		*blocks += free[at];
