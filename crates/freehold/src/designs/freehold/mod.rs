@@ -67,6 +67,7 @@ mod contiguous;
 mod freeze;
 mod inspect;
 mod pageblocks;
+mod reporting;
 mod settings;
 mod surplus;
 mod zones;
