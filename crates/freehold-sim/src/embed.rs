@@ -264,6 +264,31 @@ mod tests {
     }
 
     #[test]
+    fn records_can_be_spread_over_other_lines_and_cost_more() {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        let region = machine.map_region(192, 64);
+        let start = region.as_ptr().as_ptr() as usize;
+        let state = machine.state_mut();
+        let first = state.add_lines(4);
+        state.spread(start + 64, 64, 16, first);
+        let line = |offset: usize| state.line_of(start + offset);
+        let lines = [63, 64, 79, 80, 127, 128].map(line);
+        let own = region.lines(0..192);
+        let spread = [first, first, first + 1, first + 3];
+        let expected =
+            [own.start, spread[0], spread[1], spread[2], spread[3], own.start + 2].map(Some);
+        assert_eq!(lines, expected);
+        machine.state_mut().set_work(start, 192, 500);
+        let words = region.clone();
+        machine.spawn(0, move |_| {
+            let load = |at: usize| words.words()[at].load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(load(8) + load(9), 0);
+        });
+        let report = machine.run().unwrap();
+        assert_eq!(report.time.compute_ns, 1.0);
+    }
+
+    #[test]
     fn an_allocator_works_on_a_machine_and_is_charged() {
         let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(4096))];
