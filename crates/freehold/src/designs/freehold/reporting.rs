@@ -99,7 +99,10 @@ impl<P: Platform> Zones<P> {
         self.note_direct_free(context, zone, Order::PAGEBLOCK.frames());
         if self.pageblocks.end_huge(held.head) {
             self.zone(zone).add_free(FRAMES);
-            self.put_in_pool_as(held.head, is_reported);
+            match is_reported {
+                true => self.put_reported_in_pool(held.head),
+                false => self.put_in_pool(held.head),
+            }
         }
     }
 }

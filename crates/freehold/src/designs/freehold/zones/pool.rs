@@ -18,15 +18,14 @@ const WORD_ORDER: u8 = 6;
 impl<P: Platform> Zones<P> {
     /// Puts a whole pageblock into the pool. The caller holds it, and its frames are in the level.
     pub(crate) fn put_in_pool(&self, pageblock: PageblockIndex) {
-        self.put_in_pool_as(pageblock, false);
+        self.pageblocks.mark_whole(pageblock, Holder::None);
+        self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
     }
 
-    /// The same for one that was reported, or not.
-    pub(crate) fn put_in_pool_as(&self, pageblock: PageblockIndex, is_reported: bool) {
+    /// The same for one that a hypervisor has.
+    pub(crate) fn put_reported_in_pool(&self, pageblock: PageblockIndex) {
         self.pageblocks.mark_whole(pageblock, Holder::None);
-        if is_reported {
-            self.pageblocks.update(pageblock, State::report);
-        }
+        self.pageblocks.update(pageblock, State::report);
         self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
     }
 
