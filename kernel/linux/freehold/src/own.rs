@@ -49,7 +49,7 @@ extern "C" fn freehold_take_surplus(allocator: &Allocator, keep: u64, zone: *mut
 #[unsafe(no_mangle)]
 extern "C" fn freehold_report_free(allocator: &Allocator, control: *mut c_void) -> usize {
     allocator.report_free(|pageblocks| {
-        // SAFETY: `calls` says why a `Pfn` is as a number; the pointer is the C side's for the call.
+        // SAFETY: `calls` says why a `Pfn` is as a number; the pointer is the C side's.
         unsafe { freehold_report(NonNull::from(pageblocks).cast(), pageblocks.len(), control) }
     })
 }

@@ -28,8 +28,8 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
     /// contain may be lost. If it returns that it did report them, they are not reported again
     /// before their next use. Returns how many were reported; 0 also if there are none.
     ///
-    /// Cost, beside that of `report`: a cache line for each pageblock that was reported before, a few
-    /// for each that is now.
+    /// Cost, beside that of `report`: a cache line for each pageblock that was reported before, a
+    /// few for each that is now.
     pub fn report_free(&self, report: impl FnOnce(&[Pfn]) -> bool) -> usize {
         let (zones, context) = (&self.design().zones, self.context());
         let (mut taken, mut many) = ([Pfn::default(); BATCH], 0);
