@@ -232,9 +232,11 @@ fn zone_nodes(config: &Config<'_>) -> Vec<NodeId> {
 mod tests {
     use super::*;
     use crate::{Path, preset};
+    use freehold::platform::Word;
     use freehold::{FrameCount, MemoryRange, Pfn, Request, ZoneKind};
     use freehold_linux::zone_lock::ZoneLock;
     use std::rc::Rc;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn ranges() -> [MemoryRange; 3] {
         let range = |start, frames, node| {
@@ -281,7 +283,7 @@ mod tests {
         machine.state_mut().set_work(start, 192, 500);
         let words = region.clone();
         machine.spawn(0, move |_| {
-            let load = |at: usize| words.words()[at].load(std::sync::atomic::Ordering::Relaxed);
+            let load = |at: usize| words.words()[at].load(Relaxed);
             assert_eq!(load(8) + load(9), 0);
         });
         let report = machine.run().unwrap();
