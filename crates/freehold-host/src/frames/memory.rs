@@ -189,6 +189,8 @@ impl<D: Design<Host>> FrameArena<D> {
     /// # Errors
     ///
     /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
+    /// [`HostError::Map`] and those of [`ArenaBuilder::build`](crate::ArenaBuilder::build), if
+    /// memory is [mapped](crate::ArenaBuilder::map_as_it_grows) and cannot be;
     /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
     pub fn grow(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
         let mut ranges = Vec::new();
@@ -224,6 +226,10 @@ impl<D: Design<Host>> FrameArena<D> {
         for nth in 0..nodes {
             let part = self.extent.parts.lock()[nth];
             let range = range(&part, part.start + part.frames, share);
+            let extent = super::extent(self.frame_size, &part, part.frames + share);
+            if let Some(more) = self.memory.map_up_to(extent)? {
+                self.asked.of_more(&self.memory, more, part.os_node)?;
+            }
             self.allocator.add_memory(range)?;
             self.extent.parts.lock()[nth].frames += share;
             added(range);

@@ -16,6 +16,7 @@
 //! sees the summary cleared and sets it. Or the setter's step comes first: then the re-check finds
 //! the bit, and the summary is set again.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::Error;
@@ -231,12 +232,23 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Rebuilds so many trees, from `first` on, and their summaries. `members` has a bit for each
-    /// that a pageblock is in. No other CPU reads or changes them. What is right already is not
-    /// written.
-    pub(crate) fn rebuild(&self, first: &Tree, trees: usize, members: impl Fn(usize) -> u64) {
+    /// Rebuilds so many trees, from `first` on, and their summaries, for bits in a range: others
+    /// are clear. `members` has a bit for each that a pageblock is in. No other CPU reads or
+    /// changes them. What is right already is not written.
+    pub(crate) fn rebuild(
+        &self,
+        first: &Tree,
+        trees: usize,
+        bits: Range<usize>,
+        members: impl Fn(usize) -> u64,
+    ) {
         let words = level_words(first.bits);
-        for index in 0..first.bits.div_ceil(BITS) {
+        // The words of a level that stand for these bits.
+        let of_level = |level: usize| {
+            let bits_of_word = BITS.pow(level as u32 + 1);
+            bits.start / bits_of_word..words[level].min(bits.end.div_ceil(bits_of_word))
+        };
+        for index in of_level(0) {
             let mut of_trees = [0; BITS];
             for bit in (0..BITS).take_while(|bit| index * BITS + bit < first.bits) {
                 let mut of = members(index * BITS + bit);
@@ -251,7 +263,7 @@ impl<P: Platform> Forest<P> {
         }
         for (nth, level) in (0..trees).flat_map(|nth| (1..LEVELS).map(move |level| (nth, level))) {
             let tree = first.nth(nth);
-            for index in 0..words[level] {
+            for index in of_level(level) {
                 // Relaxed: there is no other thread.
                 let is_set = |bit| self.word(&tree, level - 1, bit).load(Relaxed) != 0;
                 let below = index * BITS..words[level - 1].min((index + 1) * BITS);
