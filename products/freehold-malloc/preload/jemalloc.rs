@@ -1,6 +1,8 @@
 //! jemalloc, on Freehold by extent hooks.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::error::Error;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold_host::ArenaBuilder;
@@ -19,11 +21,6 @@ freehold_malloc::malloc_conf!("cache_oblivious:false");
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
-/// How much memory an arena of this capacity begins with: the rest is added when it is needed.
-pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
-    capacity_bytes.min(256 << 20)
-}
-
 /// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
 
@@ -39,8 +36,33 @@ pub(crate) fn use_heap(
     let settings = HeapSettings { refuse_for: Some(REFUSAL), ..settings };
     let hooks = Hooks::new(arena, settings)?.leak();
     Jemalloc::TIKV.set_dirty_decay(options.decay)?;
-    hooks.install(&Jemalloc::TIKV)?;
+    hooks.install_on_used(&Jemalloc::TIKV)?;
+    // Nothing else sets it.
+    let _first = HOOKS.set(hooks);
     Ok(hooks.heap())
+}
+
+/// Hooks that are not on all arenas yet: most processes have one thread, and no large block.
+static HOOKS: OnceLock<&Hooks> = OnceLock::new();
+static ARE_ON_ALL: AtomicBool = AtomicBool::new(false);
+
+/// From this size on, blocks have an arena of their own (`opt.oversize_threshold`).
+const OVERSIZE_BYTES: usize = 8 << 20;
+
+/// To be called before a thread is started.
+pub(crate) fn before_thread() {
+    // Relaxed: a call that comes second need not wait, since an arena without hooks will do.
+    if let (Some(hooks), false) = (HOOKS.get(), ARE_ON_ALL.swap(true, Relaxed)) {
+        // Refused, the others have memory of the kernel.
+        let _refused = hooks.install(&Jemalloc::TIKV);
+    }
+}
+
+/// To be called before a block of so many bytes is allocated.
+pub(crate) fn before_large(bytes: usize) {
+    if bytes >= OVERSIZE_BYTES && !ARE_ON_ALL.load(Relaxed) {
+        before_thread();
+    }
 }
 
 /// Has the malloc return to the heap what it has not used for a while, also of idle threads.

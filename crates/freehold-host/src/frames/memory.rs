@@ -293,6 +293,13 @@ impl<D: Design<Host>> FrameArena<D> {
         used.map(|part| range(part, part.start, part.frames)).collect()
     }
 
+    /// All that a part of the arena may come to have: the first frame, and the first behind.
+    #[doc(hidden)]
+    pub fn room(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        let parts = self.extent.parts.lock();
+        parts.get(nth).map(|part| (part.start, part.start + part.capacity))
+    }
+
     /// How much memory the arena manages now, free or not.
     pub fn total_frames(&self) -> FrameCount {
         let parts = self.extent.parts.lock();

@@ -24,7 +24,7 @@ mod refusal;
 mod used;
 
 use ages::Ages;
-use bits::FrameBits;
+pub(crate) use bits::FrameBits;
 use due::Purging;
 pub use purge::{PurgeAges, Purged};
 use refusal::Refusal;
@@ -177,6 +177,7 @@ impl<D: Design<Host>> PageHeap<D> {
 
     /// The arena. Its frames are this heap's: callers may look, but not allocate or free.
     pub fn arena(&self) -> &FrameArena<D> {
+        self.arena.ensure_repaired();
         &self.arena
     }
 
@@ -199,6 +200,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if !align.get().is_power_of_two() {
             return Err(Error::BadAlignment);
         }
+        self.arena.ensure_repaired();
         self.purge_if_due();
         if self.refusal.as_ref().is_some_and(|refusal| refusal.holds_for(frames)) {
             return Err(Error::OutOfMemory);
@@ -223,7 +225,8 @@ impl<D: Design<Host>> PageHeap<D> {
     }
 
     /// Allocates the frames from `first` on, so that a span can grow in place, or for a user that
-    /// chooses places itself: frames that are free or being purged can be had.
+    /// chooses places itself: frames that are free or being purged can be had, and those of the
+    /// arena's capacity, which is added up to there.
     ///
     /// # Errors
     ///
@@ -235,6 +238,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
+        self.arena.ensure_repaired();
         let allocator = self.arena.allocator();
         let request = RangeRequest::new(frames).at(first);
         let seems_free = || allocator.is_free(first) && allocator.is_free(Pfn::new(end - 1));
@@ -242,6 +246,11 @@ impl<D: Design<Host>> PageHeap<D> {
             && let Ok(first) = allocator.alloc_range(request, &Immovable)
         {
             return Ok(self.span(first, frames));
+        }
+        if allocator.status(Pfn::new(end - 1)) == FrameStatus::Foreign
+            && !self.grow_to(Pfn::new(end))
+        {
+            return Err(Error::OutOfMemory);
         }
         // No purge has frames in hand while this is held. Another thread may be taking a neighbour,
         // which for a moment keeps others out of the pageblock.
@@ -289,6 +298,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
+        self.arena.ensure_repaired();
         // Before the frames are free, for from then on they are others'.
         self.written.set(first, frames);
         let allocator = self.arena.allocator();
@@ -343,14 +353,37 @@ impl<D: Design<Host>> PageHeap<D> {
     /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and
     /// enough for so many frames, or all that is left.
     fn grow(&self, frames: FrameCount) -> bool {
-        if frames > self.capacity() {
-            return false;
+        frames <= self.capacity() && self.grow_by(frames + PAGEBLOCK)
+    }
+
+    /// Adds memory until the part of the arena in which the frame before `end` lies goes up to it.
+    fn grow_to(&self, end: Pfn) -> bool {
+        let missing = || {
+            let part = (0..).map_while(|nth| Some((self.arena.room(nth)?, self.arena.part(nth)?)));
+            let ((_, limit), (_, now)) = part.take_while(|((start, _), _)| *start < end).last()?;
+            let nodes = (0..).map_while(|nth| self.arena.room(nth)).count() as u64;
+            let frames = end.get().saturating_sub(now.get());
+            (end <= limit).then(|| FrameCount::new(frames * nodes))
+        };
+        loop {
+            match missing() {
+                Some(FrameCount::ZERO) => return true,
+                Some(frames) if self.grow_by(frames) => {}
+                _ => return false,
+            }
         }
-        let has = self.arena.total_frames();
-        let wanted = (frames + PAGEBLOCK).max(FrameCount::new(has.get() / 8));
-        let grow_by = |bytes| self.arena.grow_by(bytes, |_| {});
-        match grow_by(self.arena.frame_size().bytes_of(wanted)) {
-            Err(HostError::CapacityExceeded { left, .. }) if left > 0 => grow_by(left).is_ok(),
+    }
+
+    /// Adds so many frames, or an eighth of what the arena has if it can be had, or all that is
+    /// left if that is less.
+    fn grow_by(&self, frames: FrameCount) -> bool {
+        let size = self.arena.frame_size();
+        let eighth = FrameCount::new(self.arena.total_frames().get() / 8);
+        let add = |bytes| self.arena.grow_by(bytes, |_| {});
+        match add(size.bytes_of(frames.max(eighth))) {
+            Err(HostError::CapacityExceeded { left, .. }) if left > 0 => add(left).is_ok(),
+            // Beyond a limit of the process, perhaps, of which some is left.
+            Err(HostError::Map { .. }) if frames < eighth => add(size.bytes_of(frames)).is_ok(),
             done => done.is_ok(),
         }
     }

@@ -96,6 +96,14 @@ impl<P: Platform, D: Design<P>> FrameArena<P, D> {
         self.allocator.free(pfn, order)
     }
 
+    /// No process forks here.
+    pub(crate) fn ensure_repaired(&self) {}
+
+    /// What an arena without room to grow may come to have.
+    pub(crate) fn room(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        self.part(nth)
+    }
+
     pub(crate) fn grow_by(
         &self,
         bytes: usize,

@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::Error;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, Word};
 
 /// The bitmap and its summaries.
@@ -34,12 +35,19 @@ const LINE: usize = 8;
 
 /// The words of all trees.
 pub(crate) struct Forest<P: Platform> {
-    words: Table<P::U64>,
+    words: Table<TreeWord<P>>,
 }
+
+/// A word of a tree: no member at first.
+struct TreeWord<P: Platform> {
+    word: P::U64,
+}
+
+zeroable!(TreeWord { word: P::U64::ZERO_BYTES });
 
 /// Where the words of a [`Forest`] will lie.
 pub(crate) struct ForestPlan<P: Platform> {
-    words: TablePlan<P::U64>,
+    words: TablePlan<TreeWord<P>>,
 }
 
 /// Where the words of one tree lie.
@@ -113,12 +121,12 @@ impl<P: Platform> Forest<P> {
     }
 
     pub(crate) fn carve(plan: &ForestPlan<P>, carver: &mut Carver) -> Self {
-        Forest { words: carver.table(plan.words, |_| P::U64::new(0)) }
+        Forest { words: carver.zero_table(plan.words, |_| TreeWord { word: P::U64::new(0) }) }
     }
 
     #[inline]
     fn word(&self, tree: &Tree, level: usize, index: usize) -> &P::U64 {
-        self.words.get(tree.levels[level] + index)
+        &self.words.get(tree.levels[level] + index).word
     }
 
     /// Whether a pageblock is in the set: a hint, unless no other CPU changes it.
