@@ -9,14 +9,15 @@ use std::sync::Arc;
 use freehold::{Design, Frozen, PageAllocator};
 
 use super::memory::Extent;
-use crate::fork::{ForkMutex, Forks};
+use crate::fork::{ForkGuard, ForkMutex, Forks};
 use crate::leases::{Homes, with_leases};
 use crate::{FrameArena, Host};
 
-/// What handlers of forks have of an arena: nothing of it that moves, since arenas do.
+/// What handlers of forks have of an arena: nothing of it that moves, since arenas do. It is in one
+/// place, since a fork copies each page that it writes to, in parent and child.
 pub(super) struct AtFork<D: Design<Host>> {
     allocator: ManuallyDrop<PageAllocator<Host, D>>,
-    extent: Arc<Extent>,
+    extent: Extent,
     homes: Option<Homes>,
     /// Whether a copy is repaired at its first call, and not by the handler.
     is_late: bool,
@@ -42,7 +43,7 @@ impl<D: Design<Host>> AtFork<D> {
     /// For an allocator that is used as long as its metadata is there, and so is this.
     pub(super) fn new(
         allocator: &PageAllocator<Host, D>,
-        extent: &Arc<Extent>,
+        extent: Extent,
         homes: Option<Homes>,
         is_late: bool,
     ) -> Self {
@@ -50,7 +51,7 @@ impl<D: Design<Host>> AtFork<D> {
             // SAFETY: The core says that a bitwise copy that is never dropped may be used like the
             // original: neither ever changes itself. `Host` is `Copy`.
             allocator: ManuallyDrop::new(unsafe { core::ptr::read(allocator) }),
-            extent: Arc::clone(extent),
+            extent,
             homes,
             is_late,
             gate: ForkMutex::new(()),
@@ -114,6 +115,17 @@ impl<D: Design<Host>> Forks for Arc<AtFork<D>> {
 }
 
 impl<D: Design<Host>> FrameArena<D> {
+    pub(super) fn extent(&self) -> &Extent {
+        &self.at_fork.extent
+    }
+
+    /// Has forks, and others that call this, wait until the guard is dropped: for frames that are
+    /// on their way, which a child would miss.
+    #[doc(hidden)]
+    pub fn forks_wait(&self) -> ForkGuard<'_, ()> {
+        self.at_fork.gate.lock()
+    }
+
     /// Has a child of a fork repair its copy, unless it has: to be called before all other calls
     /// on an arena that was built with [`ArenaBuilder::late_repair`](crate::ArenaBuilder).
     #[doc(hidden)]

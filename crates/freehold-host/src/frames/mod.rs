@@ -75,7 +75,6 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     memory: Mapping,
     asked: Asked,
     frame_size: FrameSize,
-    extent: Arc<Extent>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
     leases: Option<Pool>,
@@ -103,7 +102,7 @@ impl<D: Design<Host>> FrameArena<D> {
         // until after the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_zeroed_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
-        let (extent, cpu_nodes) = (Arc::new(Extent::new(plan.parts)), plan.cpu_nodes);
+        let (extent, cpu_nodes) = (Extent::new(plan.parts), plan.cpu_nodes);
         let leases = match (wishes.leases, with_leases(&allocator)) {
             (Leases::Off, _) => None,
             (Leases::Auto, Some(allocator)) => {
@@ -115,7 +114,7 @@ impl<D: Design<Host>> FrameArena<D> {
             }
         };
         let homes = leases.as_ref().map(Pool::homes);
-        let at_fork = Arc::new(AtFork::new(&allocator, &extent, homes, wishes.repairs_late));
+        let at_fork = Arc::new(AtFork::new(&allocator, extent, homes, wishes.repairs_late));
         // Last but for prefaults: what was mapped is there as long as it is registered.
         let fork = Registration::new(Box::new(Arc::clone(&at_fork)))?;
         let arena = FrameArena {
@@ -126,7 +125,6 @@ impl<D: Design<Host>> FrameArena<D> {
             memory,
             asked,
             frame_size,
-            extent,
             cpu_nodes,
             placement,
             leases,

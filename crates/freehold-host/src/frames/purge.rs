@@ -137,7 +137,7 @@ impl<D: Design<Host>> FrameArena<D> {
     /// The first frame of a part of the arena, and the first behind.
     #[doc(hidden)]
     pub fn part(&self, nth: usize) -> Option<(Pfn, Pfn)> {
-        let parts = self.extent.parts.lock();
+        let parts = self.extent().parts.lock();
         parts.get(nth).map(|part| (part.start, part.start + part.frames))
     }
 }

@@ -1,6 +1,5 @@
 //! Spans of frames, for allocators that serve programs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use freehold::designs::Freehold;
@@ -12,8 +11,7 @@ use freehold::{
 
 // By `super`: `tests/models` has its own of all these, and runs this module under loom.
 use super::clock::now_ms;
-use super::{ForkGuard, ForkMutex, Forks, Registration};
-use super::{FrameArena, Host, HostError};
+use super::{ForkGuard, FrameArena, Host, HostError};
 
 mod ages;
 mod bits;
@@ -80,14 +78,10 @@ type U64 = <Host as Platform>::U64;
 /// Of an arena over a file, or over a mapping of the user's, nothing is known at first.
 #[derive(Debug)]
 pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
-    // Goes first: the handlers of forks call nothing of what follows then.
-    _fork: Registration,
     arena: FrameArena<D>,
     /// Frames that may hold something other than zero, once they are free.
     written: FrameBits<U64>,
     ages: Ages<U32>,
-    /// Held by a purge while it has frames in hand.
-    purging: Arc<ForkMutex<()>>,
     by_calls: Option<Purging<U64>>,
     refusal: Option<Refusal<U64>>,
     single_calls: bool,
@@ -140,14 +134,11 @@ impl<D: Design<Host>> PageHeap<D> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
         let cpus = arena.allocator().cpus();
         let by_calls = |every| Purging::new(every, settings.parts_at_falls, cpus);
-        let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
-            _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
             written: FrameBits::new(frames, !arena.is_new_memory()),
             ages: Ages::new(frames, arena.purge_unit()),
             by_calls: settings.purge_every.map(by_calls),
             arena,
-            purging,
             refusal: settings.refuse_for.map(Refusal::new),
             single_calls: settings.single_calls,
         })
@@ -254,7 +245,7 @@ impl<D: Design<Host>> PageHeap<D> {
         }
         // No purge has frames in hand while this is held. Another thread may be taking a neighbour,
         // which for a moment keeps others out of the pageblock.
-        let _no_purge = self.purging.lock();
+        let _no_purge = self.arena.forks_wait();
         let mut taken = Err(Error::RangeBusy);
         for _ in 0..PLACE_TRIES_MAX {
             if !seems_free() {
@@ -396,22 +387,5 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn capacity(&self) -> FrameCount {
         FrameCount::from_bytes(self.arena.capacity_bytes(), self.arena.frame_size())
-    }
-}
-
-/// What the handlers of forks have of a heap: no child misses frames that a purge had in hand.
-struct AtFork(Arc<ForkMutex<()>>);
-
-impl Forks for AtFork {
-    fn freeze(&self) {
-        self.0.hold();
-    }
-
-    fn thaw(&self) {
-        self.0.release();
-    }
-
-    fn thaw_copy(&self) {
-        self.0.release();
     }
 }

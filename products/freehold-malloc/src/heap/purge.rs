@@ -154,7 +154,7 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
             return Ok(true);
         }
         if self.alone.is_none() {
-            self.alone = Some(self.heap.purging.lock());
+            self.alone = Some(self.heap.arena.forks_wait());
         }
         let request = RangeRequest::new(frames).at(first).watermark(Watermark::Low);
         if self.heap.arena.allocator().alloc_range(request, &Immovable).is_err() {
