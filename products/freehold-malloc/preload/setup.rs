@@ -9,6 +9,7 @@ use freehold_malloc::HeapSettings;
 use crate::blocks;
 use crate::malloc;
 use crate::options::{self, Options};
+use crate::own;
 use crate::stats;
 
 // SAFETY: the section is an array of functions like this one, each called once, with arguments that
@@ -22,6 +23,10 @@ static SETUP: extern "C" fn() = setup;
 const START_BYTES: usize = 16 << 20;
 
 extern "C" fn setup() {
+    own::while_setting_up(set_up);
+}
+
+fn set_up() {
     let text = std::env::var_os("FREEHOLD_MALLOC").unwrap_or_default();
     let options = match options::parse(&text.to_string_lossy()) {
         Ok(options) => options,
