@@ -12,6 +12,9 @@ use std::alloc::System;
 /// What small allocations are cut from.
 const CHUNK_BYTES: usize = 64 << 10;
 
+/// The largest of them.
+const SMALL_MAX: usize = CHUNK_BYTES / 2;
+
 /// How many chunks and large allocations there are at most: far more than a setup needs.
 const CHUNKS_MAX: usize = 32;
 
@@ -35,8 +38,8 @@ static OWN: Own = Own {
     end: AtomicUsize::new(0),
 };
 
-/// Sets the library up: what it allocates there is never given back. On the only thread that there
-/// is: constructors run before `main`, and none of the C library starts threads.
+/// Sets the library up, on the only thread that there is: constructors run before `main`, and none
+/// of the C library starts threads. What it allocates last it can give back, or make longer.
 pub(crate) fn while_setting_up(setup: impl FnOnce()) {
     // Relaxed throughout: later threads come after.
     OWN.is_setting_up.store(true, Relaxed);
@@ -70,11 +73,16 @@ impl Own {
         found.cast()
     }
 
-    /// Memory for good, which is zero; null if there is none.
+    /// Whether these bytes are the last that were given out of a chunk.
+    fn is_last(&self, memory: *mut u8, bytes: usize) -> bool {
+        self.is_setting_up.load(Relaxed) && memory.addr() + bytes == self.at.load(Relaxed)
+    }
+
+    /// Memory that may have been others' if it is small, or null if there is none.
     fn alloc_own(&self, layout: Layout) -> *mut u8 {
         let (bytes, align) = (layout.size(), layout.align());
-        if bytes > CHUNK_BYTES / 2 || align > CHUNK_BYTES / 2 {
-            // Pages are aligned enough for all tables.
+        if bytes > SMALL_MAX || align > SMALL_MAX {
+            // Chunks begin at pages, which is enough for all tables.
             return if align <= 4096 { self.chunk(bytes) } else { null_mut() };
         }
         let first = self.at.load(Relaxed).next_multiple_of(align);
@@ -109,6 +117,10 @@ unsafe impl GlobalAlloc for Own {
         if self.is_setting_up.load(Relaxed) {
             let found = self.alloc_own(layout);
             if !found.is_null() {
+                if layout.size() <= SMALL_MAX {
+                    // SAFETY: it is that long.
+                    unsafe { found.write_bytes(0, layout.size()) };
+                }
                 return found;
             }
         }
@@ -117,9 +129,29 @@ unsafe impl GlobalAlloc for Own {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if !self.has(memory) {
+        if self.is_last(memory, layout.size()) {
+            self.at.store(memory.addr(), Relaxed);
+        } else if !self.has(memory) {
             // SAFETY: as the caller promises.
             unsafe { System.dealloc(memory, layout) };
         }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        if self.is_last(memory, layout.size()) && memory.addr() + bytes <= self.end.load(Relaxed) {
+            self.at.store(memory.addr() + bytes, Relaxed);
+            return memory;
+        }
+        if !self.has(memory) {
+            // SAFETY: as the caller promises.
+            return unsafe { System.realloc(memory, layout, bytes) };
+        }
+        // SAFETY: as the caller promises, here and below: of the same alignment.
+        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(bytes, layout.align())) };
+        if !moved.is_null() {
+            // SAFETY: as above; both are that long, and do not overlap.
+            unsafe { moved.copy_from_nonoverlapping(memory, bytes.min(layout.size())) };
+        }
+        moved
     }
 }
