@@ -21,6 +21,9 @@ freehold_malloc::malloc_conf!("cache_oblivious:false");
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
+/// The smallest arena that is of use: what it begins with.
+pub(crate) const CAPACITY_BYTES_MIN: usize = 16 << 20;
+
 /// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
 
@@ -52,7 +55,9 @@ const OVERSIZE_BYTES: usize = 8 << 20;
 /// To be called before a thread is started.
 pub(crate) fn before_thread() {
     // Relaxed: a call that comes second need not wait, since an arena without hooks will do.
-    if let (Some(hooks), false) = (HOOKS.get(), ARE_ON_ALL.swap(true, Relaxed)) {
+    if let Some(hooks) = HOOKS.get()
+        && !ARE_ON_ALL.swap(true, Relaxed)
+    {
         // Refused, the others have memory of the kernel.
         let _refused = hooks.install(&Jemalloc::TIKV);
     }

@@ -16,6 +16,9 @@ use crate::options::Options;
 /// The name, for messages.
 pub(crate) const NAME: &str = "mimalloc";
 
+/// The smallest arena that is of use: mimalloc manages no less.
+pub(crate) const CAPACITY_BYTES_MIN: usize = 64 << 20;
+
 /// Whether huge pages are asked for by default: mimalloc does (`MIMALLOC_ALLOW_THP`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = true;
 

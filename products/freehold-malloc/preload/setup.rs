@@ -66,9 +66,9 @@ fn start(options: Options) -> Result<(), Box<dyn Error>> {
         let builder = builder.clone().bytes(bytes).capacity_bytes(capacity_bytes);
         match malloc::use_heap(builder, settings, &options) {
             Err(error) if options.bytes.is_none() && is_private && is_limit(&*error) => {
-                // Nobody has asked for that much.
+                // Nobody has asked for that much, nor is told if there is too little for any.
                 capacity_bytes /= 2;
-                if capacity_bytes < START_BYTES {
+                if capacity_bytes < malloc::CAPACITY_BYTES_MIN {
                     return Ok(());
                 }
             }

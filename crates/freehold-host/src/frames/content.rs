@@ -124,8 +124,8 @@ impl<D: Design<Host>> FrameArena<D> {
     #[inline]
     fn byte(&self, pfn: Pfn, index: usize) -> &AtomicU8 {
         assert!(index < WORD_BYTES);
-        self.check_mapped(pfn);
         let address = self.address_of(pfn).as_ptr().wrapping_add(index);
+        self.check_mapped(pfn);
         // SAFETY: The frame is mapped, and stays so as long as `self` lives. All safe accesses to frames of a
         // `FrameArena` are atomic; its documentation asks unsafe ones to keep others away.
         unsafe { AtomicU8::from_ptr(address) }
@@ -143,8 +143,8 @@ impl<D: Design<Host>> FrameArena<D> {
     fn word(&self, pfn: Pfn, index: usize) -> &AtomicU64 {
         let words = self.frame_size.bytes() / WORD_BYTES;
         assert!((1..words).contains(&index), "word {index} of a frame is none, or its first");
-        self.check_mapped(pfn);
         let address = self.address_of(pfn).as_ptr().wrapping_add(index * WORD_BYTES);
+        self.check_mapped(pfn);
         // SAFETY: As in `byte`. A frame begins at a multiple of its size, so its words are aligned.
         unsafe { AtomicU64::from_ptr(address.cast()) }
     }

@@ -111,7 +111,8 @@ impl<P: Platform, D: Design<P>> FrameArena<P, D> {
 
     /// What an arena without room to grow may come to have.
     pub(crate) fn room(&self, nth: usize) -> Option<(Pfn, Pfn)> {
-        self.part(nth)
+        let part = self.extent.parts.lock();
+        part.get(nth).map(|part| (part.start, part.start + part.frames))
     }
 
     pub(crate) fn grow_by(
