@@ -322,6 +322,19 @@ impl<P: Platform> Forest<P> {
         None
     }
 
+    /// The first place at or behind `from` that is not in the set, or `most`: a hint.
+    pub(crate) fn run_end(&self, tree: &Tree, from: usize, most: usize) -> usize {
+        let (mut at, most) = (from, most.min(tree.bits));
+        while at < most {
+            let absent = !self.members(tree, at / BITS) & !0 << (at % BITS);
+            at = at / BITS * BITS + absent.trailing_zeros() as usize;
+            if absent != 0 {
+                break;
+            }
+        }
+        at.min(most)
+    }
+
     /// The members of one word, all 64 of them: a hint.
     pub(crate) fn members(&self, tree: &Tree, index: usize) -> u64 {
         // Acquire: as in `contains`.
