@@ -122,8 +122,15 @@ def machine(options, image, ramdisk, symbols=None, disk=None, more=(), as_shippe
     return command
 
 
+def resident_mib(pid):
+    """The host's memory that a process has."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s*(\d+)", status)[1]) >> 10
+
+
 def run(options, command, log):
-    """What the guest printed. Ends it if it takes longer than its time."""
+    """What the guest printed. Ends it if it takes longer than its time. Where that is
+    `resident_mib=host`, it has how much of the host's memory the guest takes."""
     guest = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )
@@ -140,6 +147,8 @@ def run(options, command, log):
     with log.open("w") as file:
         for line in guest.stdout:
             line = line.decode(errors="replace").rstrip()
+            if "resident_mib=host" in line:
+                line = line.replace("=host", f"={resident_mib(guest.pid)}")
             lines.append(line)
             print(line, file=file, flush=True)
             if options.console:

@@ -84,6 +84,7 @@ const UNSAFE_FILES: &[&str] = &[
     "kernel/linux/freehold/src/calls.rs",
     "kernel/linux/freehold/src/ffi.rs",
     "kernel/linux/freehold/src/moves.rs",
+    "kernel/linux/freehold/src/own.rs",
     "kernel/linux/freehold/src/panic.rs",
     "kernel/linux/freehold/src/platform.rs",
     "kernel/linux/freehold/src/report.rs",

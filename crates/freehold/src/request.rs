@@ -20,9 +20,9 @@ use crate::zone::watermark::Watermark;
 pub struct Request(u64);
 
 // A request is one word, so that it is passed in a register, and one comparison tells whether it is
-// ordinary. From the lowest bit: 7 bits of migratetype, the `NOWAIT` flag, which makes no
-// difference to cached frames, 8 bits of the highest kind of zone that it may effectively use, 8 of
-// order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
+// ordinary. From the lowest bit: 6 bits of migratetype, the flags `AT_HAND` and `NOWAIT`, which
+// make no difference to cached frames, 8 bits of the highest kind of zone that it may effectively
+// use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
 const LIMIT_SHIFT: u32 = 8;
 const ORDER_SHIFT: u32 = 16;
 const NODE_SHIFT: u32 = 32;
@@ -38,6 +38,8 @@ const INTERLEAVED: u64 = 1 << 26;
 /// The request must not dip below the low watermark.
 const SPARING: u64 = 1 << 27;
 
+/// The request takes only what is at hand.
+const AT_HAND: u64 = 1 << 6;
 /// The request does not wait for other calls.
 const NOWAIT: u64 = 1 << 7;
 
@@ -75,7 +77,7 @@ impl Request {
     /// The mobility of the content. Only movable content is given frames of a movable zone.
     #[must_use]
     pub const fn migratetype(self, migratetype: MigrateType) -> Self {
-        self.with(0, 7, migratetype as u64).limited()
+        self.with(0, 6, migratetype as u64).limited()
     }
 
     /// Prefers this node to the one of the CPU that asks; others follow by distance.
@@ -122,11 +124,21 @@ impl Request {
         Request(self.0 | NOWAIT)
     }
 
+    /// Takes only what is at hand: what the running CPU caches, and what no CPU caches and is for
+    /// content of this type. Otherwise it fails with
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), where without this it would collect what
+    /// other CPUs cache, and fall back on memory for other content. For callers that have another
+    /// source of memory. With `freehold`; the other designs fail as late as ever.
+    #[must_use]
+    pub const fn at_hand(self) -> Self {
+        Request(self.0 | AT_HAND)
+    }
+
     /// Derives the effective zone limit from the content and the limit asked for.
     const fn limited(self) -> Self {
         const NORMAL: u64 = ZoneKind::Normal as u64;
         let asked = self.0 >> ASKED_LIMIT_SHIFT & 0xff;
-        let is_movable = self.0 & 0x7f == MigrateType::Movable as u64;
+        let is_movable = self.0 & 0x3f == MigrateType::Movable as u64;
         let limit = if is_movable || asked < NORMAL { asked } else { NORMAL };
         self.with(LIMIT_SHIFT, 8, limit)
     }
@@ -168,6 +180,13 @@ impl Request {
     #[doc(hidden)]
     pub const fn may_wait(&self) -> bool {
         self.0 & NOWAIT == 0
+    }
+
+    /// Whether it takes only what is at hand.
+    #[inline]
+    #[doc(hidden)]
+    pub const fn is_at_hand(&self) -> bool {
+        self.0 & AT_HAND != 0
     }
 
     /// The highest kind of zone that the request may effectively use.
@@ -240,6 +259,7 @@ impl fmt::Debug for Request {
             .field("interleaved", &self.is_interleaved())
             .field("zone_limit", &self.effective_limit())
             .field("watermark", &self.depth())
+            .field("at_hand", &self.is_at_hand())
             .field("nowait", &!self.may_wait())
             .finish()
     }

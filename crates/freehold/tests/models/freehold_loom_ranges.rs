@@ -140,6 +140,46 @@ fn two_ranges_are_taken_at_once() {
     });
 }
 
+/// Takes what no CPU caches, uses it, and returns how many frames it is.
+fn take_surplus<P: Platform>(machine: &Frames<P>, content: &Content) -> u64 {
+    let touch = |first, order: Order| content.touch_all(first, order.frames().get());
+    machine.take_surplus(FrameCount::ZERO, touch).get()
+}
+
+/// What no CPU caches is taken while one of its frames is allocated, and while one that is in use
+/// is freed: each frame has one user at a time.
+#[test]
+fn the_surplus_is_taken_while_its_pageblock_is_used() {
+    for is_freed in [false, true] {
+        explore(1, move || {
+            let (machine, content) = (build::<Sound>(), Content::new(8));
+            let held = machine.alloc(frame()).expect("eight frames are free").get();
+            content.touch(held);
+            machine.drain_all();
+            let other = {
+                let content = Arc::clone(&content);
+                on_cpu(&machine, 1, move |machine| {
+                    if is_freed {
+                        content.touch(held);
+                        free(machine, held);
+                        return None;
+                    }
+                    let got = machine.alloc(frame()).ok();
+                    got.inspect(|pfn| content.touch(pfn.get()))
+                })
+            };
+            run_on(2);
+            let taken = take_surplus(&machine, &content);
+            let got = u64::from(join(other).is_some());
+            // All, or nothing while the other call holds the pageblock, or has it in a cache.
+            let wanted = if is_freed { [0, 7, 8] } else { [0, 7 - got, 7 - got] };
+            assert!(wanted.contains(&taken), "{taken} frames, {got} allocated");
+            assert!(is_freed || taken + got > 0, "of two calls, both found nothing");
+            check_held(&machine, 64 + 1 - u64::from(is_freed) + taken + got);
+        });
+    }
+}
+
 /// A pageblock that is allocated whole is freed, in one or in part, while it is isolated.
 #[test]
 fn a_whole_pageblock_is_freed_while_it_is_isolated() {

@@ -43,4 +43,6 @@ mod pressure;
 mod range;
 mod range_owners;
 mod remove;
+mod reporting;
 mod stress;
+mod surplus;

@@ -28,6 +28,7 @@ pub(crate) const EBUSY: i64 = -16;
 /// The number that stands for an error in the kernel.
 #[cold]
 pub(crate) fn errno(error: Error) -> i64 {
+    const ENXIO: i64 = -6;
     const EAGAIN: i64 = -11;
     const ENOMEM: i64 = -12;
     const EINVAL: i64 = -22;
@@ -35,6 +36,7 @@ pub(crate) fn errno(error: Error) -> i64 {
         Error::OutOfMemory | Error::BelowWatermark => ENOMEM,
         Error::WouldWait => EAGAIN,
         Error::RangeBusy => EBUSY,
+        Error::ForeignFrame => ENXIO,
         _ => EINVAL,
     }
 }

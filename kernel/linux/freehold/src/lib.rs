@@ -6,7 +6,8 @@
 //! * `ffi` has the functions that the module's C side (`kernel/linux/module`) calls, and `torture`
 //!   the checks of `freehold-conformance`;
 //! * `vmlinux` has those that the kernel's memory management calls (`kernel/linux/vmlinux/mm`), and
-//!   `moves` those that have content moved, of one `design`;
+//!   `moves` those that have content moved, of one `design`, and
+//!   `own` those that only the project's own design has;
 //! * [`calls`] is what both have in common;
 //! * `locks` is the machine with locks that count, with the feature `lock-stats`;
 //! * [`report`] hands statistics to the C side by name;
@@ -25,6 +26,8 @@ mod ffi;
 mod locks;
 #[cfg(feature = "vmlinux")]
 mod moves;
+#[cfg(feature = "own")]
+mod own;
 mod panic;
 mod platform;
 mod report;

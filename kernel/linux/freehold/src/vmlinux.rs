@@ -17,20 +17,28 @@ use crate::report::{self, Sink};
 
 pub(crate) type Allocator = PageAllocator<Kernel, Design<Kernel>>;
 
-/// By the flags of a call: two bits of a migratetype of Linux, and `FREEHOLD_NOWAIT`.
-static REQUESTS: [Request; 8] = {
+/// By the flags of a call: two bits of a migratetype of Linux, `FREEHOLD_NOWAIT`, and
+/// `FREEHOLD_AT_HAND`.
+static REQUESTS: [Request; 16] = {
     const fn of(content: MigrateType) -> Request {
         Request::new(Order::ZERO).migratetype(content)
     }
     let [fixed, movable, reclaimable] = MigrateType::ALL;
     // The fourth is what Linux keeps for atomic requests of high orders, which cannot move.
-    let [a, b, c, d] = [of(fixed), of(movable), of(reclaimable), of(fixed)];
-    [a, b, c, d, a.nowait(), b.nowait(), c.nowait(), d.nowait()]
+    let of_type = [of(fixed), of(movable), of(reclaimable), of(fixed)];
+    let (mut requests, mut flags) = ([of_type[0]; 16], 0);
+    while flags < requests.len() {
+        let request = of_type[flags & 3];
+        let request = if flags & 4 == 0 { request } else { request.nowait() };
+        requests[flags] = if flags & 8 == 0 { request } else { request.at_hand() };
+        flags += 1;
+    }
+    requests
 };
 
 #[inline(always)]
 pub(crate) fn request(order: u32, flags: u32) -> Request {
-    REQUESTS[(flags & 7) as usize].with_order(calls::order(order))
+    REQUESTS[(flags & 15) as usize].with_order(calls::order(order))
 }
 
 const fn shape(first: u64, frames: u64, cpus: u32, cma: bool) -> Shape {

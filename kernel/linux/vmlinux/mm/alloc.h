@@ -35,6 +35,58 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 	return page;
 }
 
+/* A block of Freehold's, ahead of Linux's lists. */
+static __always_inline struct page *freehold_front_take(struct zone *zone, unsigned int order,
+							u32 flags)
+{
+	struct page *page;
+
+	do {
+		long pfn = order ? freehold_alloc_block(zone->freehold_front, order, flags) :
+				   freehold_alloc_frame(zone->freehold_front, flags);
+
+		if (unlikely(pfn < 0))
+			return NULL;
+		freehold_count(zone, pfn, -(1l << order));
+		page = pfn_to_page(pfn);
+	} while (check_new_pages(page, order));
+	return page;
+}
+
+/*
+ * In place of per-CPU lists and the others: from Freehold, which fills itself from the lists; from
+ * these; and at last, what other CPUs cache, or what is for other content.
+ */
+static __always_inline struct page *freehold_front_rmqueue(struct zone *preferred,
+							   struct zone *zone, unsigned int order,
+							   gfp_t gfp, unsigned int alloc_flags,
+							   int migratetype)
+{
+	u32 flags = freehold_flags(gfp, migratetype);
+	bool cached = pcp_allowed_order(order);
+	struct page *page = NULL;
+
+	if (likely(cached)) {
+		page = freehold_front_take(zone, order, flags | FREEHOLD_AT_HAND);
+		if (unlikely(!page) && freehold_refill(zone, order, migratetype))
+			page = freehold_front_take(zone, order, flags | FREEHOLD_AT_HAND);
+	}
+	if (unlikely(!page)) {
+		page = rmqueue_buddy(preferred, zone, order, alloc_flags, migratetype);
+		if (page || !cached)
+			return page;
+		page = freehold_front_take(zone, order, flags);
+		if (!page)
+			return NULL;
+	}
+	if (migratetype != MIGRATE_MOVABLE &&
+	    unlikely(get_pageblock_migratetype(page) == MIGRATE_MOVABLE))
+		freehold_claim(zone, page, migratetype);
+	__count_zid_vm_events(PGALLOC, zone_idx(zone), 1 << order);
+	zone_statistics(preferred, zone, 1);
+	return page;
+}
+
 /* What watermarks do not count for such content. */
 static __always_inline unsigned long freehold_unusable(struct zone *zone, gfp_t gfp)
 {
@@ -95,7 +147,8 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 					  int migratetype, int nr_pages, int *nr_populated,
 					  struct list_head *list, struct page **array)
 {
-	u32 flags = freehold_flags(gfp, migratetype);
+	void *state = zone->freehold ?: zone->freehold_front;
+	u32 flags = freehold_flags(gfp, migratetype) | (zone->freehold ? 0 : FREEHOLD_AT_HAND);
 	long got = 0, next = 0;
 	u64 pfns[32];
 	int all = 0;
@@ -111,7 +164,10 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 						    ARRAY_SIZE(pfns));
 
 				next = 0;
-				got = freehold_alloc_frames(zone->freehold, pfns, many, flags);
+				got = freehold_alloc_frames(state, pfns, many, flags);
+				if (!got && zone->freehold_front &&
+				    freehold_refill(zone, 0, migratetype))
+					got = freehold_alloc_frames(state, pfns, many, flags);
 				if (got <= 0)
 					goto out;
 				freehold_count_pfns(zone, pfns, got, -1);
@@ -126,8 +182,10 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 		all++;
 	}
 	/* Slots further on were full. */
-	if (next < got)
+	if (next < got && zone->freehold)
 		freehold_free_pfns(zone, pfns + next, got - next);
+	for (; next < got && zone->freehold_front; next++)
+		freehold_front_free(zone, pfn_to_page(pfns[next]), pfns[next], 0);
 out:
 	__count_zid_vm_events(PGALLOC, zone_idx(zone), all);
 	zone_statistics(preferred, zone, all);

@@ -29,14 +29,15 @@ static int stat_show(struct seq_file *file, void *unused)
 {
 	struct zone *zone;
 
-	seq_printf(file, "design %s\n", freehold_on ? freehold_name() : "off");
+	seq_printf(file, "design %s\n", freehold_on ? freehold_name() :
+		   static_key_enabled(&freehold_in_front) ? "front" : "off");
 	for_each_populated_zone(zone) {
 		seq_printf(file, "zone %s %d\n", zone->name, zone_to_nid(zone));
 		seq_printf(file, "linux_free_pages %lu\n",
 			   zone_page_state_snapshot(zone, NR_FREE_PAGES));
 		seq_printf(file, "linux_listed_pages %lu\n", strays(zone));
-		if (zone->freehold)
-			freehold_stat(zone->freehold, file);
+		if (freehold_of(zone))
+			freehold_stat(freehold_of(zone), file);
 	}
 	/* Of all zones; there are none without CONFIG_LOCK_STAT. */
 	freehold_locks(file);
@@ -50,13 +51,13 @@ static int validate_show(struct seq_file *file, void *unused)
 	struct zone *zone;
 
 	for_each_populated_zone(zone) {
-		if (!zone->freehold)
+		if (!freehold_of(zone))
 			continue;
 		seq_printf(file, "zone %s %d\n", zone->name, zone_to_nid(zone));
-		if (!freehold_validate(zone->freehold, file) &&
-		    !freehold_validate(zone->freehold, NULL))
+		if (!freehold_validate(freehold_of(zone), file) &&
+		    !freehold_validate(freehold_of(zone), NULL))
 			return -EIO;
-		if (strays(zone)) {
+		if (zone->freehold && strays(zone)) {
 			pr_err("error: %lu pages of zone %s on Linux's lists\n", strays(zone),
 			       zone->name);
 			return -EIO;

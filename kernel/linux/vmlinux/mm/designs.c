@@ -52,6 +52,11 @@ const char *freehold_name(void)
 	return chosen->name;
 }
 
+bool freehold_is_own(void)
+{
+	return chosen == designs;
+}
+
 void __init freehold_choose(const char *name)
 {
 	size_t i;

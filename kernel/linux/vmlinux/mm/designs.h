@@ -56,6 +56,13 @@
 #define FREEHOLD_DECLARE(design, type, name, params, args) type design##_##name params;
 FREEHOLD_CALLS(FREEHOLD_DECLARE, own)
 
+/* freehold/src/own.rs: of the project's own design only. */
+long own_free_range(void *state, u64 first, u64 frames);
+long own_drain_cpu(void *state, u32 cpu);
+void own_drain_all(void *state);
+void own_take_surplus(void *state, u64 keep, void *control);
+size_t own_report_free(void *state, void *control);
+
 #define FREEHOLD_CALL(design, type, name, params, args)					\
 	DECLARE_STATIC_CALL(freehold_##name, own_##name);				\
 	static __always_inline type freehold_##name params				\
@@ -66,6 +73,8 @@ FREEHOLD_CALLS(FREEHOLD_CALL, own)
 
 /* Has the design of this name called from now on; says which there are, if there is none. */
 void freehold_choose(const char *name);
+/* Whether it is the project's own. */
+bool freehold_is_own(void);
 /* The name of the design that is called. */
 const char *freehold_name(void);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Freehold as the page allocator: each zone has one, zone->freehold, or none has with freehold=off.
- * The hooks that kernel/linux/vmlinux/insert puts into the kernel call the functions below, and
- * those of alloc.h and free.h, which need static functions of page_alloc.c.
+ * Freehold as the page allocator: each zone has one, zone->freehold; or, with freehold=front, one
+ * ahead of its lists, zone->freehold_front; or none has with freehold=off. The hooks that
+ * kernel/linux/vmlinux/insert puts into the kernel call the functions below, and those of alloc.h,
+ * free.h and front.h, which need static functions of page_alloc.c.
  */
 #ifndef MM_FREEHOLD_H
 #define MM_FREEHOLD_H
@@ -13,9 +14,12 @@
 #include <linux/vmstat.h>
 
 struct page;
+struct page_reporting_dev_info;
+struct scatterlist;
 struct seq_file;
 
 #define FREEHOLD_NOWAIT		4u	/* beside a migratetype: never waits for another call */
+#define FREEHOLD_AT_HAND	8u	/* takes nothing from other CPUs, or other content */
 #define FREEHOLD_CPUS_MAX	256u
 #define FREEHOLD_TYPES		5	/* migratetypes up to MIGRATE_CMA */
 
@@ -24,8 +28,17 @@ struct seq_file;
 /* Whether the zones are Freehold's. */
 extern bool freehold_on;
 
+/* Whether they have one ahead of their lists. */
+DECLARE_STATIC_KEY_FALSE(freehold_in_front);
+
 /* Whether there is a CMA area: memory of which Freehold only makes blocks for what can move. */
 DECLARE_STATIC_KEY_FALSE(freehold_has_cma);
+
+/* The allocator of a zone, whichever form it has. */
+static inline void *freehold_of(struct zone *zone)
+{
+	return zone->freehold ?: zone->freehold_front;
+}
 
 void freehold_init(void);
 void freehold_set_span(struct zone *zone, unsigned long start, unsigned long end);
@@ -44,6 +57,16 @@ bool freehold_show_free(struct seq_file *file, pg_data_t *node);
 bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node);
 unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE_ORDERS],
 				 unsigned char types[NR_PAGE_ORDERS]);
+
+/* Gives most of what no CPU caches back to Linux's lists. */
+void freehold_trim(void);
+/* What Freehold calls with a block that it gives back to them. */
+void freehold_take_back(u64 pfn, u32 order, void *control);
+
+int freehold_report_zone(struct page_reporting_dev_info *device, struct scatterlist *list,
+			 struct zone *zone);
+/* What Freehold calls to have whole pageblocks reported. */
+bool freehold_report(const u64 *pfns, size_t many, void *control);
 
 /* What Freehold calls to have content moved. */
 bool freehold_can_move(u64 block, u32 order);

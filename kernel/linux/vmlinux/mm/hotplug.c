@@ -49,6 +49,12 @@ int freehold_begin_online(struct zone *zone, unsigned long pfn, unsigned long pa
 {
 	int err;
 
+	/*
+	 * Ahead of lists, it is in use from here on. What comes again has been so since; what lies
+	 * beyond the span is passed over.
+	 */
+	if (zone->freehold_front)
+		freehold_add_memory(zone->freehold_front, pfn, pages, false);
 	if (!freehold_on)
 		return 0;
 	err = ensure_room(zone, pfn, pfn + pages);

@@ -77,25 +77,26 @@ bool freehold_show_pageblocks(struct seq_file *file, pg_data_t *node)
 	return true;
 }
 
-/* For the kernel's log: blocks by order, of which migratetypes; returns how many pages. */
+/* For the kernel's log: adds blocks by order, of which migratetypes; returns how many pages. */
 unsigned long freehold_list_free(struct zone *zone, unsigned long blocks[NR_PAGE_ORDERS],
 				 unsigned char types[NR_PAGE_ORDERS])
 {
 	u64 by_type[FREEHOLD_TYPES][NR_PAGE_ORDERS] = {}, pageblocks[FREEHOLD_TYPES] = {};
 	u64 all[NR_PAGE_ORDERS] = {};
-	unsigned long pages = 0;
+	unsigned long pages;
 	int type, order;
 
-	freehold_count_types(zone->freehold, by_type, pageblocks);
+	freehold_count_types(freehold_of(zone), by_type, pageblocks);
 	/* What CPUs cache is in no block, but any allocation has it. */
-	blocks[0] = freehold_count_blocks(zone->freehold, all);
+	pages = freehold_count_blocks(freehold_of(zone), all);
+	blocks[0] += pages;
 	for (order = 0; order < NR_PAGE_ORDERS; order++) {
 		for (type = 0; type < FREEHOLD_TYPES; type++) {
 			blocks[order] += by_type[type][order];
+			pages += by_type[type][order] << order;
 			if (by_type[type][order])
 				types[order] |= BIT(type);
 		}
-		pages += blocks[order] << order;
 	}
 	return pages;
 }

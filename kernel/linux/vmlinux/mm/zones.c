@@ -19,6 +19,7 @@
 #ifdef CONFIG_CMA
 #include "../cma.h"
 #endif
+#include "../page_reporting.h"
 #include "freehold.h"
 
 static_assert(MIGRATE_UNMOVABLE == 0 && MIGRATE_MOVABLE == 1 && MIGRATE_RECLAIMABLE == 2);
@@ -31,11 +32,16 @@ static_assert(MIGRATE_CMA == 4);
 static_assert(!IS_ENABLED(CONFIG_PREEMPT_RT));
 
 bool freehold_on __ro_after_init = true;
+DEFINE_STATIC_KEY_FALSE(freehold_in_front);
 DEFINE_STATIC_KEY_FALSE(freehold_has_cma);
+
+/* On the command line: freehold=front. */
+static bool wants_front __initdata;
 
 static int __init parse(char *text)
 {
-	freehold_on = !text || strcmp(text, "off");
+	wants_front = text && !strcmp(text, "front");
+	freehold_on = !wants_front && (!text || strcmp(text, "off"));
 	if (freehold_on && text && strcmp(text, "on"))
 		freehold_choose(text);
 	return 0;
@@ -86,7 +92,9 @@ static long __init add_parts(void *state, unsigned long start, unsigned long end
 		bool cma;
 		unsigned long behind = end_of_part(start, end, &cma);
 
-		err = freehold_add_memory(state, start, behind - start, cma);
+		/* Of such areas, what is ahead of lists knows nothing. */
+		if (!cma || !wants_front)
+			err = freehold_add_memory(state, start, behind - start, cma);
 		start = behind;
 	}
 	return err;
@@ -102,7 +110,7 @@ static bool __init any_cma(unsigned long start, unsigned long end)
 
 static void __init init_zone(struct zone *zone)
 {
-	bool cma = any_cma(zone->zone_start_pfn, zone_end_pfn(zone));
+	bool cma = !wants_front && any_cma(zone->zone_start_pfn, zone_end_pfn(zone));
 	unsigned long start, end, memory = 0;
 	u64 begin = sched_clock();
 	void *buffer, *state = NULL;
@@ -129,7 +137,7 @@ static void __init init_zone(struct zone *zone)
 	}
 	if (err)
 		panic("freehold: zone %s: error %ld\n", zone->name, err);
-	zone->freehold = state;
+	*(wants_front ? &zone->freehold_front : &zone->freehold) = state;
 	if (cma)
 		static_branch_enable(&freehold_has_cma);
 	pr_info("%s: node %d, zone %s: %lu of %lu frames, %ld bytes of metadata, set up in %llu us\n",
@@ -147,14 +155,16 @@ void __init freehold_init(void)
 
 	/* The Rust side disables interrupts by the CPU's flag, which a guest of this kind cannot. */
 	if (cpu_feature_enabled(X86_FEATURE_XENPV))
-		freehold_on = false;
-	if (!freehold_on)
+		freehold_on = wants_front = false;
+	if (!freehold_on && !wants_front)
 		return;
 	if (nr_cpu_ids > FREEHOLD_CPUS_MAX)
 		panic("freehold: more than %u CPUs\n", FREEHOLD_CPUS_MAX);
 	for_each_zone(zone)
 		if (zone->spanned_pages)
 			init_zone(zone);
+	if (wants_front)
+		static_branch_enable(&freehold_in_front);
 }
 
 /* A free of what is free already, or of what is no memory. The frames stay as they are. */
@@ -176,22 +186,23 @@ void freehold_offline(unsigned int cpu)
 	struct zone *zone;
 
 	for_each_populated_zone(zone)
-		if (zone->freehold)
-			freehold_offline_cpu(zone->freehold, cpu);
+		if (freehold_of(zone))
+			freehold_offline_cpu(freehold_of(zone), cpu);
 }
 
 /*
- * Free pages and blocks, and how many of an order the larger ones are: for compaction. What CPUs
- * cache, which compaction takes from them, counts as single pages.
+ * Adds free pages and blocks, and how many of an order the larger ones are: for compaction. What
+ * CPUs cache, which compaction takes from them, counts as single pages.
  */
 void freehold_count_contig(struct zone *zone, unsigned int order, unsigned long *pages,
 			   unsigned long *blocks, unsigned long *suitable)
 {
 	u64 free[NR_PAGE_ORDERS] = {};
+	unsigned long cached = freehold_count_blocks(freehold_of(zone), free);
 	unsigned int at;
 
-	*pages = *blocks = freehold_count_blocks(zone->freehold, free);
-	*suitable = 0;
+	*pages += cached;
+	*blocks += cached;
 	for (at = 0; at < NR_PAGE_ORDERS; at++) {
 		*pages += free[at] << at;
 		*blocks += free[at];
@@ -207,14 +218,19 @@ static void upkeep(struct work_struct *work)
 
 	for_each_populated_zone(zone)
 		for_each_online_cpu(cpu)
-			freehold_tick_cpu(zone->freehold, cpu);
+			if (freehold_of(zone))
+				freehold_tick_cpu(freehold_of(zone), cpu);
+	if (static_key_enabled(&freehold_in_front))
+		freehold_trim();
+	if (freehold_on)
+		page_reporting_notify_free(pageblock_order);
 	schedule_delayed_work(to_delayed_work(work), HZ);
 }
 static DECLARE_DELAYED_WORK(upkeep_work, upkeep);
 
 static int __init begin_upkeep(void)
 {
-	if (freehold_on)
+	if (freehold_on || static_key_enabled(&freehold_in_front))
 		schedule_delayed_work(&upkeep_work, HZ);
 	return 0;
 }

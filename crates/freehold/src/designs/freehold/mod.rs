@@ -67,7 +67,9 @@ mod contiguous;
 mod freeze;
 mod inspect;
 mod pageblocks;
+mod reporting;
 mod settings;
+mod surplus;
 mod zones;
 
 #[cfg(test)]

@@ -50,6 +50,9 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
+        if frame.is_none() && request.is_at_hand() {
+            return Err(Error::OutOfMemory);
+        }
         let frame = frame.or_else(|| {
             zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
         });

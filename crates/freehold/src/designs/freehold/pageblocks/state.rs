@@ -88,9 +88,15 @@ impl State {
         self.0 >> USE_SHIFT & 7 == Use::Split as u32
     }
 
-    /// The order of a block that is allocated whole, or of the largest run of an orphan.
+    /// The order of a block that is allocated whole, or of the largest run of an orphan; of a whole
+    /// one, whether it was reported.
     pub(crate) const fn order(self) -> Order {
         Order::new((self.0 >> ORDER_SHIFT & ORDER_MASK) as u8)
+    }
+
+    /// Whether it is whole, and a hypervisor has its memory.
+    pub(crate) const fn is_reported(self) -> bool {
+        matches!(self.used_for(), Use::Whole) && self.order().get() != 0
     }
 
     pub(crate) const fn migratetype(self) -> MigrateType {

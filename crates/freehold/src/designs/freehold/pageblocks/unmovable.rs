@@ -7,6 +7,7 @@
 //! allocation of movable content leaves the marks as they are. At worst, it is taken for content
 //! that cannot move, until a walker holds the pageblock while all frames of a mark are free.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::run::{Run, WORD_FRAMES};
@@ -84,10 +85,15 @@ impl<P: Platform> Pageblocks<P> {
     /// Records that a run in a pageblock that the caller holds will hold content that cannot move.
     pub(crate) fn mark_unmovable(&self, run: Run) {
         // A run is less than a pageblock, so its marks lie in one word.
-        let of_run = |word| marks(word, |frames| frames & run.mask() != 0);
-        let marks = run.words().fold(0, |marks, word| marks | of_run(word));
-        let of_pageblock = self.marks_of(run.word as usize);
-        // Of the frames of a mark that is set, the run has some, so no user clears it now.
+        self.mark_unmovable_frames(run.words(), run.mask());
+    }
+
+    /// The same for frames in each of some words, whose marks lie in one word.
+    pub(crate) fn mark_unmovable_frames(&self, words: Range<usize>, mask: u64) {
+        let of_pageblock = self.marks_of(words.start);
+        let of_frames = |word| marks(word, |frames| frames & mask != 0);
+        let marks = words.fold(0, |marks, word| marks | of_frames(word));
+        // Of the frames of a mark that is set, these are some, so no user clears it now.
         if of_pageblock.load(Relaxed) & marks != marks {
             of_pageblock.fetch_or(marks, Relaxed);
         }

@@ -100,7 +100,9 @@ impl<P: Platform> Zones<P> {
             run
         });
         let run = run.or_else(|| {
-            FALLBACKS[migratetype.index()].into_iter().find_map(|other| {
+            let others = FALLBACKS[migratetype.index()].into_iter();
+            let mut others = others.take_while(|_| !request.is_at_hand());
+            others.find_map(|other| {
                 let emptiest = match migratetype {
                     MigrateType::Movable => None,
                     _ => self.take_emptiest(zone, cpu, other, request),

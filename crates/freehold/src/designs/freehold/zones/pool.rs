@@ -22,6 +22,13 @@ impl<P: Platform> Zones<P> {
         self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
     }
 
+    /// The same for one that a hypervisor has.
+    pub(crate) fn put_reported_in_pool(&self, pageblock: PageblockIndex) {
+        self.pageblocks.mark_whole(pageblock, Holder::None);
+        self.pageblocks.update(pageblock, State::report);
+        self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
+    }
+
     /// Takes a whole pageblock for content of a type out of the pool. Its frames stay in the level.
     pub(crate) fn acquire_whole(
         &self,

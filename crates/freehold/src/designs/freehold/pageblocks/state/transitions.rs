@@ -14,6 +14,7 @@
 //! | `unqueue` | queued | not queued | who took its stack | remote frees: last look |
 //! | `claim` | split, walker | of another type | its walker | its marks |
 //! | `become_whole` | split, all free; whole | whole, of a holder | who has it | pool or spares |
+//! | `report` | whole, not in the pool | reported | who took it | the pool |
 //! | `split_whole` | whole | split, of a holder | who took it | |
 //! | `hand_out` | whole; split, isolated, all free | huge or its tail | who took it | |
 //! | `break_off` | huge, walker; its tail | huge, of a holder | its walker | |
@@ -123,6 +124,12 @@ impl State {
         let is_held = self.is_split() && self.holder() != Holder::None && !self.is_isolated();
         debug_assert!(is_held || self.used_for() == Use::Whole, "{self:?}");
         self.used(Use::Whole, Order::ZERO).held_by(holder).listed(false)
+    }
+
+    /// A hypervisor has its memory, until it is used for anything.
+    pub(crate) fn report(self) -> Self {
+        debug_assert!(self.used_for() == Use::Whole && self.holder() == Holder::None, "{self:?}");
+        self.used(Use::Whole, Order::PAGEBLOCK)
     }
 
     /// It is split, for content of a type, and `holder` is about to take frames from it.
@@ -262,7 +269,7 @@ mod tests {
             (head, State::split_huge),
             (huge.used(Use::HugeTail, Order::ZERO), State::end_huge),
         ];
-        let of_others: [(State, Change); 14] = [
+        let of_others: [(State, Change); 15] = [
             (split, |state| state.acquire(Holder::Cpu(0))),
             (walked, |state| state.release(Order::new(4))),
             (cached, State::hand_to_walker),
@@ -271,6 +278,7 @@ mod tests {
             (cached.listed(true), State::unlist),
             (walked, |state| state.claim(MigrateType::Unmovable)),
             (walked, |state| state.become_whole(Holder::None)),
+            (whole, State::report),
             (whole, |state| state.split_whole(Holder::Cpu(7), MigrateType::Reclaimable)),
             (whole, |state| state.hand_out(Use::Huge, Order::new(12), MigrateType::Movable)),
             (huge, |state| state.free_to_spares(1)),
