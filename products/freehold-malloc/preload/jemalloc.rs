@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold_host::ArenaBuilder;
-use freehold_malloc::jemalloc::{Hooks, Jemalloc};
+use freehold_malloc::jemalloc::{Hooks, Jemalloc, LARGE_BYTES};
 use freehold_malloc::{HeapSettings, HeapView};
 pub(crate) use tikv_jemalloc_sys::{
     aligned_alloc, calloc, free, malloc, malloc_usable_size, posix_memalign, realloc,
@@ -39,7 +39,7 @@ pub(crate) fn use_heap(
     let settings = HeapSettings { refuse_for: Some(REFUSAL), ..settings };
     let hooks = Hooks::new(arena, settings)?.leak();
     Jemalloc::TIKV.set_dirty_decay(options.decay)?;
-    hooks.install_on_used(&Jemalloc::TIKV)?;
+    hooks.install_on_used(&Jemalloc::TIKV, false)?;
     // Nothing else sets it.
     let _first = HOOKS.set(hooks);
     Ok(hooks.heap())
@@ -48,25 +48,36 @@ pub(crate) fn use_heap(
 /// Hooks that are not on all arenas yet: most processes have one thread, and no large block.
 static HOOKS: OnceLock<&Hooks> = OnceLock::new();
 static ARE_ON_ALL: AtomicBool = AtomicBool::new(false);
-
-/// From this size on, blocks have an arena of their own (`opt.oversize_threshold`).
-const OVERSIZE_BYTES: usize = 8 << 20;
+static ARE_FOR_LARGE: AtomicBool = AtomicBool::new(false);
 
 /// To be called before a thread is started.
 pub(crate) fn before_thread() {
-    // Relaxed: a call that comes second need not wait, since an arena without hooks will do.
+    // Relaxed, here and below: a call that comes second need not wait, since an arena without hooks
+    // will do.
     if let Some(hooks) = HOOKS.get()
         && !ARE_ON_ALL.swap(true, Relaxed)
     {
+        ARE_FOR_LARGE.store(true, Relaxed);
         // Refused, the others have memory of the kernel.
         let _refused = hooks.install(&Jemalloc::TIKV);
     }
 }
 
 /// To be called before a block of so many bytes is allocated.
+#[inline]
 pub(crate) fn before_large(bytes: usize) {
-    if bytes >= OVERSIZE_BYTES && !ARE_ON_ALL.load(Relaxed) {
-        before_thread();
+    if bytes >= LARGE_BYTES && !ARE_FOR_LARGE.load(Relaxed) {
+        install_for_large();
+    }
+}
+
+#[cold]
+fn install_for_large() {
+    if let Some(hooks) = HOOKS.get()
+        && !ARE_FOR_LARGE.swap(true, Relaxed)
+    {
+        // As above.
+        let _refused = hooks.install_on_used(&Jemalloc::TIKV, true);
     }
 }
 

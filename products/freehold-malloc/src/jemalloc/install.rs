@@ -107,10 +107,10 @@ macro_rules! malloc_conf {
     };
 }
 
-/// Extents of so many bytes return to the heap as soon as they are unused: jemalloc would keep them
-/// for its decay, which does not come in a program that stops to call. With less, memory at its
-/// peak is a fifth higher.
-const LARGE_BYTES: usize = 1 << 20;
+/// Extents of so many bytes have a jemalloc's arena of their own, from 5.3 on, and return to the heap
+/// as soon as they are unused: jemalloc would keep them for its decay, which does not come in a
+/// program that stops to call. With less, memory at its peak is a fifth higher.
+pub const LARGE_BYTES: usize = 1 << 20;
 
 /// Above jemalloc's default threshold for allocations that get an arena of their own.
 const OVERSIZE_BYTES: usize = 8 << 20;
@@ -257,15 +257,26 @@ impl<D: Design<Host>> Hooks<D> {
         self.install_on(jemalloc, |_| true)
     }
 
-    /// As [`Hooks::install`], but on the arenas that jemalloc uses by now: one, if the process has
-    /// one thread and no block of 8 MiB or more. `install` is for the others, before there is a
-    /// second thread, or such a block: what is allocated in an arena before comes from the machine.
+    /// As [`Hooks::install`], but on the arenas that jemalloc uses by now, which is one as long as
+    /// the process has one thread, and on that for blocks of [`LARGE_BYTES`] or more if it
+    /// `has_large` ones. `install` is for the others, before there is a second thread: what is
+    /// allocated in an arena before comes from the machine.
     ///
     /// # Errors
     ///
     /// As for [`Hooks::install`].
-    pub fn install_on_used(&'static self, jemalloc: &Jemalloc) -> Result<usize, InstallError> {
+    pub fn install_on_used(
+        &'static self,
+        jemalloc: &Jemalloc,
+        has_large: bool,
+    ) -> Result<usize, InstallError> {
         self.check(jemalloc)?;
+        if has_large {
+            jemalloc.create_oversize_arena();
+        }
+        // What is asked for below is as of the last one of these.
+        // SAFETY: documented as a `uint64_t`.
+        unsafe { jemalloc.control("epoch", None, Some(1_u64)) }?;
         self.install_on(jemalloc, |arena| {
             let mut is_used = false;
             let name = format!("arena.{arena}.initialized");
