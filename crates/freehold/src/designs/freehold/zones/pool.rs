@@ -130,6 +130,28 @@ impl<P: Platform> Zones<P> {
         None
     }
 
+    /// The lowest of so many adjacent pageblocks in the pool, of which the first has a number that is
+    /// a multiple of `align`: a hint. Those of two stretches of memory may be among them.
+    pub(crate) fn find_adjacent(
+        &self,
+        zone: ZoneIndex,
+        count: usize,
+        align: u64,
+    ) -> Option<PageblockIndex> {
+        let pool = self.zone(zone).pool();
+        let mut next = self.forest.next(pool, 0);
+        while let Some(bit) = next {
+            let number = self.pageblocks.number(self.pageblock_at(zone, bit));
+            let start = bit + (number.next_multiple_of(align) - number) as usize;
+            let end = self.forest.run_end(pool, start, start + count);
+            if end == start + count {
+                return Some(self.pageblock_at(zone, start));
+            }
+            next = self.forest.next(pool, end.max(bit + 1));
+        }
+        None
+    }
+
     /// Takes adjacent pageblocks out of the pool, all or none; returns whether it did.
     fn acquire_adjacent(&self, zone: ZoneIndex, pageblock: PageblockIndex, order: Order) -> bool {
         let (pool, first) = (self.zone(zone).pool(), self.bit(pageblock));
