@@ -30,6 +30,8 @@ pub struct ArenaBuilder<D: Design<Host> = Freehold<Host>> {
     pub(crate) mapping: Option<UserMapping>,
     pub(crate) huge_pages: bool,
     pub(crate) guard_pages: bool,
+    pub(crate) maps_as_it_grows: bool,
+    pub(crate) repairs_late: bool,
     pub(crate) lock: bool,
     pub(crate) prefault_threads: usize,
     pub(crate) numa: Numa,
@@ -53,6 +55,8 @@ impl<D: Design<Host>> ArenaBuilder<D> {
             mapping: None,
             huge_pages: false,
             guard_pages: false,
+            maps_as_it_grows: false,
+            repairs_late: false,
             lock: false,
             prefault_threads: 0,
             numa: Numa::Prefer,
@@ -118,6 +122,31 @@ impl<D: Design<Host>> ArenaBuilder<D> {
     #[must_use]
     pub fn guard_pages(mut self, wanted: bool) -> Self {
         self.guard_pages = wanted;
+        self
+    }
+
+    /// Whether memory is mapped as the arena grows, and not all of its capacity at once. Then what
+    /// the process has locked (`mlockall(2)`), what counts towards its limits (`RLIMIT_AS`,
+    /// `RLIMIT_DATA`) and what it has committed (`vm.overcommit_memory=2`) is what the arena has.
+    /// Growth is refused ([`HostError::Map`]) beyond such a limit, and where others have mapped
+    /// something since: the kernel places mappings far from the arena while it can. Frames that
+    /// never were the arena's have no content: to name them panics. Default: no. For
+    /// [`Backing::Private`] without guard pages.
+    ///
+    /// [Huge pages](ArenaBuilder::huge_pages) are asked for in what the arena grows by, and not in
+    /// what it begins with: a small program fills little of each.
+    #[must_use]
+    pub fn map_as_it_grows(mut self, wanted: bool) -> Self {
+        self.maps_as_it_grows = wanted;
+        self
+    }
+
+    /// Whether children of forks repair their copy at [`FrameArena::ensure_repaired`], which must
+    /// come before their first call then, and not while they are forked: most need none.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn late_repair(mut self, wanted: bool) -> Self {
+        self.repairs_late = wanted;
         self
     }
 
@@ -294,6 +323,12 @@ impl<D: Design<Host>> ArenaBuilder<D> {
                 &flat
             }
         };
+        let is_plain =
+            matches!(self.backing, Backing::Private) && !self.guard_pages && self.mapping.is_none();
+        if self.maps_as_it_grows && !is_plain {
+            let reason = "for private memory of the arena's own, without guard pages".into();
+            return Err(HostError::BadSetting { setting: "map_as_it_grows", reason });
+        }
         let wishes = Wishes {
             frame_size: self.frame_size,
             bytes: self.bytes,
@@ -336,6 +371,8 @@ impl<D: Design<Host>> fmt::Debug for ArenaBuilder<D> {
             .field("mapping", &self.mapping)
             .field("huge_pages", &self.huge_pages)
             .field("guard_pages", &self.guard_pages)
+            .field("maps_as_it_grows", &self.maps_as_it_grows)
+            .field("repairs_late", &self.repairs_late)
             .field("lock", &self.lock)
             .field("prefault_threads", &self.prefault_threads)
             .field("numa", &self.numa)

@@ -83,6 +83,13 @@ pub enum HostError {
     Allocator(freehold::Error),
 }
 
+impl HostError {
+    /// Whether other memory was where some was to be mapped.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, HostError::Map { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+}
+
 impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -20,9 +20,9 @@ use crate::zone::watermark::Watermark;
 pub struct Request(u64);
 
 // A request is one word, so that it is passed in a register, and one comparison tells whether it is
-// ordinary. From the lowest bit: 6 bits of migratetype, the flags `AT_HAND` and `NOWAIT`, which make
-// no difference to cached frames, 8 bits of the highest kind of zone that it may effectively use, 8 of
-// order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
+// ordinary. From the lowest bit: 6 bits of migratetype, the flags `AT_HAND` and `NOWAIT`, which
+// make no difference to cached frames, 8 bits of the highest kind of zone that it may effectively
+// use, 8 of order, 8 of flags, 16 of node, 8 of the zone limit asked for, 8 of watermark.
 const LIMIT_SHIFT: u32 = 8;
 const ORDER_SHIFT: u32 = 16;
 const NODE_SHIFT: u32 = 32;

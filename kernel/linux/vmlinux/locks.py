@@ -1,4 +1,5 @@
-"""How often locks were taken in a run: Linux's from /proc/lock_stat, Freehold's from its stat.
+"""How often locks were taken in a run, and how long Linux's were held: these from /proc/lock_stat,
+Freehold's from its stat.
 
 For boot, with a kernel of build --config kernel/linux/vmlinux/config.lockstat.
 """
@@ -19,7 +20,10 @@ counts() {
 # Freehold's names, by the names of lock_stat for the locks that do the same.
 LINUX = {"zone->lock": "zone_lock", "pcp->lock": "pcp_lock", "lruvec->lru_lock": "lru_lock"}
 NUMBERED = re.compile(r"^(\S+) (\d+)$")
-CLASS = re.compile(r"&(\S+):\s+(\d+)\s+(\d+)((?:\s+[\d.]+){5})\s+(\d+)")
+# How often it was waited for and taken, and for how many microseconds it was held in all.
+CLASS = re.compile(
+    r"&(\S+):\s+\d+\s+(\d+)(?:\s+[\d.]+){5}\s+(\d+)(?:\s+[\d.]+){2}\s+([\d.]+)"
+)
 
 
 def around(word, line):
@@ -43,13 +47,14 @@ def read(lines):
             counts[name] = counts.get(name, 0) + int(match[2])
         elif match := CLASS.search(line):
             lock = LINUX[match[1]]
-            counts[f"{lock}_taken"] = counts.get(f"{lock}_taken", 0) + int(match[5])
-            counts[f"{lock}_waited"] = counts.get(f"{lock}_waited", 0) + int(match[3])
+            for what, many in zip(("waited", "taken", "held"), match.groups()[1:]):
+                counts[f"{lock}_{what}"] = counts.get(f"{lock}_{what}", 0) + float(many)
     return found
 
 
 def results_of(lines):
-    """A result for each run and lock: how often it was taken, and how often for 1000 pages."""
+    """A result for each run and lock: how often it was taken, and how often for 1000 pages; and for
+    how many nanoseconds it was held for a page, where that is known."""
     before, results = {}, []
     for when, word, counts in read(lines):
         if when == "before":
@@ -59,11 +64,13 @@ def results_of(lines):
         for name in delta:
             lock, _, what = name.rpartition("_")
             if what == "taken" and delta[name]:
-                taken, pages = delta[name], delta["pages"]
+                taken, pages = int(delta[name]), delta["pages"]
+                held = delta.get(f"{lock}_held", 0) * 1000 / pages
                 results.append({
                     "run": "locks", "load": word, "pages": str(pages), "lock": lock,
                     "per_1000_pages": f"{taken * 1000 / pages:.1f}", "taken": str(taken),
-                    "waited": str(delta.get(f"{lock}_waited", 0)),
+                    "held_ns_per_page": f"{held:.1f}",
+                    "waited": str(int(delta.get(f"{lock}_waited", 0))),
                     "missed": str(delta.get(f"{lock}_missed", 0)),
                 })
     return results

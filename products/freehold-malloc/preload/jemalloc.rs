@@ -1,10 +1,12 @@
 //! jemalloc, on Freehold by extent hooks.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::error::Error;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use freehold_host::ArenaBuilder;
-use freehold_malloc::jemalloc::{Hooks, Jemalloc};
+use freehold_malloc::jemalloc::{Hooks, Jemalloc, LARGE_BYTES};
 use freehold_malloc::{HeapSettings, HeapView};
 pub(crate) use tikv_jemalloc_sys::{
     aligned_alloc, calloc, free, malloc, malloc_usable_size, posix_memalign, realloc,
@@ -19,10 +21,8 @@ freehold_malloc::malloc_conf!("cache_oblivious:false");
 /// The name, for messages.
 pub(crate) const NAME: &str = "jemalloc";
 
-/// How much memory an arena of this capacity begins with: the rest is added when it is needed.
-pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
-    capacity_bytes.min(256 << 20)
-}
+/// The smallest arena that is of use: what it begins with.
+pub(crate) const CAPACITY_BYTES_MIN: usize = 16 << 20;
 
 /// Whether huge pages are asked for by default: jemalloc leaves it to the machine (`thp:default`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = false;
@@ -39,8 +39,46 @@ pub(crate) fn use_heap(
     let settings = HeapSettings { refuse_for: Some(REFUSAL), ..settings };
     let hooks = Hooks::new(arena, settings)?.leak();
     Jemalloc::TIKV.set_dirty_decay(options.decay)?;
-    hooks.install(&Jemalloc::TIKV)?;
+    hooks.install_on_used(&Jemalloc::TIKV, false)?;
+    // Nothing else sets it.
+    let _first = HOOKS.set(hooks);
     Ok(hooks.heap())
+}
+
+/// Hooks that are not on all arenas yet: most processes have one thread, and no large block.
+static HOOKS: OnceLock<&Hooks> = OnceLock::new();
+static ARE_ON_ALL: AtomicBool = AtomicBool::new(false);
+static ARE_FOR_LARGE: AtomicBool = AtomicBool::new(false);
+
+/// To be called before a thread is started.
+pub(crate) fn before_thread() {
+    // Relaxed, here and below: a call that comes second need not wait, since an arena without hooks
+    // will do.
+    if let Some(hooks) = HOOKS.get()
+        && !ARE_ON_ALL.swap(true, Relaxed)
+    {
+        ARE_FOR_LARGE.store(true, Relaxed);
+        // Refused, the others have memory of the kernel.
+        let _refused = hooks.install(&Jemalloc::TIKV);
+    }
+}
+
+/// To be called before a block of so many bytes is allocated.
+#[inline]
+pub(crate) fn before_large(bytes: usize) {
+    if bytes >= LARGE_BYTES && !ARE_FOR_LARGE.load(Relaxed) {
+        install_for_large();
+    }
+}
+
+#[cold]
+fn install_for_large() {
+    if let Some(hooks) = HOOKS.get()
+        && !ARE_FOR_LARGE.swap(true, Relaxed)
+    {
+        // As above.
+        let _refused = hooks.install_on_used(&Jemalloc::TIKV, true);
+    }
 }
 
 /// Has the malloc return to the heap what it has not used for a while, also of idle threads.

@@ -16,11 +16,8 @@ use crate::options::Options;
 /// The name, for messages.
 pub(crate) const NAME: &str = "mimalloc";
 
-/// How much memory an arena of this capacity begins with: all of it, since mimalloc manages what is
-/// there.
-pub(crate) fn start_bytes(capacity_bytes: usize) -> usize {
-    capacity_bytes
-}
+/// The smallest arena that is of use: mimalloc manages no less.
+pub(crate) const CAPACITY_BYTES_MIN: usize = 64 << 20;
 
 /// Whether huge pages are asked for by default: mimalloc does (`MIMALLOC_ALLOW_THP`).
 pub(crate) const ASKS_FOR_HUGE_PAGES: bool = true;
@@ -36,6 +33,10 @@ pub(crate) fn use_heap(
     managed.manage(&Mimalloc::SYS)?;
     Ok(managed.heap())
 }
+
+/// What jemalloc has to know before there are threads and large blocks, mimalloc has not.
+pub(crate) fn before_thread() {}
+pub(crate) fn before_large(_bytes: usize) {}
 
 /// Has the malloc return to the heap what it has not used for a while, also of idle threads.
 pub(crate) fn give_back() {

@@ -12,7 +12,7 @@ use freehold_malloc::PurgeAges;
 pub(crate) struct Options {
     /// Whether the malloc is on Freehold at all.
     pub(crate) is_on: bool,
-    /// How much memory the arena has; by default as much as the machine.
+    /// How much memory the arena may have; by default as much as the machine, or as limits allow.
     pub(crate) bytes: Option<usize>,
     pub(crate) backing: Backing,
     /// Whether huge pages are asked for; if it is not said, as the malloc does by itself.

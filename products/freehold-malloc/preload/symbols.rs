@@ -114,6 +114,7 @@ fn page_bytes() -> usize {
 #[unsafe(no_mangle)]
 extern "C" fn malloc(bytes: usize) -> *mut c_void {
     prepare();
+    malloc::before_large(bytes);
     // SAFETY: any size is allowed.
     let memory = unsafe { malloc::malloc(bytes) };
     // SAFETY: it is new.
@@ -123,6 +124,7 @@ extern "C" fn malloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     prepare();
+    malloc::before_large(count.wrapping_mul(bytes));
     // SAFETY: any sizes are allowed.
     let memory = unsafe { malloc::calloc(count, bytes) };
     // SAFETY: it is new; an overflow is refused.
@@ -132,6 +134,7 @@ extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(memory: *mut c_void, bytes: usize) -> *mut c_void {
     prepare();
+    malloc::before_large(bytes);
     if bytes == 0 && !memory.is_null() {
         // As the C library's, and as programs expect that give up the answer.
         // SAFETY: as the caller promises.
@@ -189,6 +192,7 @@ unsafe extern "C" fn free_aligned_sized(memory: *mut c_void, _align: usize, _byt
 #[unsafe(no_mangle)]
 unsafe extern "C" fn posix_memalign(memory: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
     prepare();
+    malloc::before_large(bytes);
     keeping_errno(|| {
         // SAFETY: as the caller promises.
         let error = unsafe { malloc::posix_memalign(memory, align, bytes) };
@@ -205,6 +209,7 @@ unsafe extern "C" fn posix_memalign(memory: *mut *mut c_void, align: usize, byte
 #[unsafe(no_mangle)]
 extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     prepare();
+    malloc::before_large(bytes);
     if !align.is_power_of_two() {
         return refuse(libc::EINVAL);
     }
@@ -241,4 +246,33 @@ extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> usize {
     // SAFETY: as the caller promises.
     unsafe { malloc::malloc_usable_size(memory) }
+}
+
+/// `pthread_create`, as the C library has it.
+type Create = unsafe extern "C" fn(
+    *mut libc::pthread_t,
+    *const libc::pthread_attr_t,
+    extern "C" fn(*mut c_void) -> *mut c_void,
+    *mut c_void,
+) -> c_int;
+
+/// Tells the malloc before there is another thread. One that is started in other ways may have
+/// memory of the kernel.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut libc::pthread_t,
+    attributes: *const libc::pthread_attr_t,
+    start: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    malloc::before_thread();
+    // SAFETY: a name that ends with 0.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
+    if next.is_null() {
+        return libc::EAGAIN;
+    }
+    // SAFETY: the function of that name.
+    let next: Create = unsafe { mem::transmute(next) };
+    // SAFETY: as the caller promises.
+    unsafe { next(thread, attributes, start, argument) }
 }

@@ -30,7 +30,7 @@ impl<D: Design<Host>> PageHeap<D> {
     /// As for [`ArenaBuilder::build`].
     pub fn build(arena: ArenaBuilder<D>, settings: HeapSettings) -> Result<Self, HostError> {
         arena.refuse_shared("a heap's memory is for this process alone")?;
-        PageHeap::new(arena.build_frames()?, settings)
+        PageHeap::new(arena.late_repair(true).build_frames()?, settings)
     }
 
     /// The heap for code that is not to touch its frames.

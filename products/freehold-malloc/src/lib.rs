@@ -21,8 +21,7 @@ pub use heap_view::HeapView;
 pub use static_arena::StaticArena;
 
 // What the heap uses of an arena, by `super`.
-use freehold_host::{ForkGuard, ForkMutex, Forks, Registration};
-use freehold_host::{FrameArena, Host, HostError};
+use freehold_host::{ForkGuard, FrameArena, Host, HostError};
 
 /// The examples of the README, compiled and run as tests.
 #[cfg(doctest)]

@@ -17,10 +17,12 @@ use core::ffi::{c_int, c_void};
 use core::fmt;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::OnceLock;
 
 use freehold_host::designs::Freehold;
 use freehold_host::{ArenaBuilder, Design, Error, FrameCount, Host, HostError, Pfn};
 
+use crate::heap::FrameBits;
 use crate::{HeapSettings, HeapView, PageHeap};
 
 /// mimalloc's `mi_commit_fun_t`: `(commit, start, size, is_zero, argument)`; whether it could.
@@ -153,6 +155,10 @@ const TRIES_MAX: usize = 10_000;
 /// not fit into what it allocates as a whole.
 const MANAGED_BYTES_MAX: usize = 8 << 30;
 
+/// How much of each node's part it is given at first, as much as it reserves by itself. When half
+/// of what it has is committed, it is given as much again: it writes tables for all that it is given.
+const MANAGED_BYTES_FIRST: usize = 1 << 30;
+
 /// What mimalloc commits and decommits at least, and at multiples of what (`MI_ARENA_SLICE_SIZE`).
 const SLICE_BYTES: usize = 64 << 10;
 
@@ -162,9 +168,17 @@ pub struct Managed<D: Design<Host> = Freehold<Host>> {
     heap: PageHeap<D>,
     /// A bit for each frame that mimalloc has committed: it may commit and decommit frames of which
     /// some are in that state already.
-    committed: Box<[AtomicU64]>,
-    /// Whether a mimalloc was given any of it.
-    is_managed: AtomicBool,
+    committed: FrameBits<AtomicU64>,
+    /// How many these are.
+    committed_frames: AtomicU64,
+    /// The mimalloc that was given some of it.
+    mimalloc: OnceLock<Mimalloc>,
+    /// How many frames it was given of each node's part, of so many.
+    given_frames: AtomicU64,
+    part_frames: u64,
+    nodes: u64,
+    /// Whether it is being given some.
+    is_giving: AtomicBool,
 }
 
 impl<D: Design<Host>> Managed<D> {
@@ -189,9 +203,19 @@ impl<D: Design<Host>> Managed<D> {
             return Err(HostError::BadSetting { setting: "frame_size", reason });
         }
         let frames = FrameCount::from_bytes(heap.arena().capacity_bytes(), size);
-        let words = frames.get().div_ceil(64);
-        let committed = (0..words).map(|_| AtomicU64::new(0)).collect();
-        Ok(Managed { heap, committed, is_managed: AtomicBool::new(false) })
+        let rooms = (0..).map_while(|nth| heap.arena().room(nth));
+        let (part_frames, nodes) =
+            rooms.fold((0, 0), |(_, count), (start, end)| ((end - start).get(), count + 1));
+        Ok(Managed {
+            part_frames,
+            nodes,
+            heap,
+            committed: FrameBits::new(frames, false),
+            committed_frames: AtomicU64::new(0),
+            mimalloc: OnceLock::new(),
+            given_frames: AtomicU64::new(0),
+            is_giving: AtomicBool::new(false),
+        })
     }
 
     /// For good: mimalloc uses the memory as long as the process lives.
@@ -204,7 +228,7 @@ impl<D: Design<Host>> Managed<D> {
         self.heap.view()
     }
 
-    /// Gives the memory to a mimalloc, once.
+    /// Gives the memory to a mimalloc, once: more and more of the capacity as it uses it.
     ///
     /// # Errors
     ///
@@ -213,25 +237,43 @@ impl<D: Design<Host>> Managed<D> {
         if (mimalloc.commits_on_demand)() {
             return Err(ManageError::CommitsOnDemand);
         }
-        // Relaxed: of two calls, one finds that it is the first.
-        if self.is_managed.swap(true, Relaxed) {
-            return Err(ManageError::Again);
-        }
+        self.mimalloc.set(*mimalloc).map_err(|_| ManageError::Again)?;
+        self.give()
+    }
+
+    /// Gives as much as mimalloc has, of each node's part. It may be about to use what it has.
+    fn give(&'static self) -> Result<(), ManageError> {
+        // Relaxed, here and below: of two calls, one finds that it is the first, and the other
+        // need not wait for it.
+        let (Some(mimalloc), false) = (self.mimalloc.get(), self.is_giving.swap(true, Relaxed))
+        else {
+            return Ok(());
+        };
         let arena = self.heap.arena();
-        let most = FrameCount::from_bytes(MANAGED_BYTES_MAX, arena.frame_size());
-        for range in arena.ranges() {
-            let (mut first, end) = (range.start, range.start + range.frames);
-            while first < end {
-                let frames = most.min(end - first);
-                let managed = self.manage_part(mimalloc, first, frames);
-                // The rest of a range may be too small for mimalloc, and is left alone then.
-                if managed.is_err() && first == range.start {
-                    return managed;
-                }
-                first += frames;
+        let frames = |bytes| FrameCount::from_bytes(bytes, arena.frame_size());
+        let given = FrameCount::new(self.given_frames.load(Relaxed));
+        let more = given.max(frames(MANAGED_BYTES_FIRST)).min(frames(MANAGED_BYTES_MAX));
+        let mut done = Ok(());
+        for (start, end) in (0..).map_while(|nth| arena.room(nth)) {
+            let first = start + given;
+            // The rest of a part may be too small for mimalloc, and is left alone then.
+            if first < end && done.is_ok() {
+                done = self.manage_part(mimalloc, first, more.min(end - first));
             }
         }
-        Ok(())
+        self.given_frames.store((given + more).get(), Relaxed);
+        self.is_giving.store(false, Relaxed);
+        done
+    }
+
+    /// Gives more if half of what mimalloc has is committed.
+    fn give_if_due(&'static self) {
+        let committed = self.committed_frames.load(Relaxed);
+        let (given, nodes) = (self.given_frames.load(Relaxed), self.nodes);
+        if committed > given / 2 * nodes && given < self.part_frames {
+            // Refused, mimalloc has what it has, and the kernel's.
+            let _refused = self.give();
+        }
     }
 
     fn manage_part(
@@ -244,8 +286,8 @@ impl<D: Design<Host>> Managed<D> {
         let start = arena.address_of(first);
         let bytes = arena.frame_size().bytes_of(frames);
         let this: *const Self = self;
-        // SAFETY: the memory is the heap's, which is there for good; it is given away once, and no
-        // safe code reaches frames of the heap. The function gets this value as its argument, and
+        // SAFETY: the addresses are the heap's for good, and the memory is there once mimalloc has
+        // committed it; it is given away once, and no safe code reaches frames of the heap. The function gets this value as its argument, and
         // never writes through it.
         let is_managed = unsafe {
             (mimalloc.manage_memory)(
@@ -325,19 +367,23 @@ impl<D: Design<Host>> Managed<D> {
         })
     }
 
+    /// A bit is read and changed by the owner of its frame alone, and mimalloc orders what one
+    /// owner did before what the next one does.
     fn is_committed(&self, frame: u64) -> bool {
-        // Relaxed, here and below: a bit is read and changed by the owner of its frame alone, and
-        // mimalloc orders what one owner did before what the next one does.
-        self.committed[(frame / 64) as usize].load(Relaxed) & 1 << (frame % 64) != 0
+        self.committed.any(Pfn::new(frame), FrameCount::new(1))
     }
 
     fn note(&self, first: Pfn, frames: FrameCount, is_committed: bool) {
-        for frame in first.get()..first.get() + frames.get() {
-            let (word, bit) = (&self.committed[(frame / 64) as usize], 1 << (frame % 64));
-            match is_committed {
-                true => word.fetch_or(bit, Relaxed),
-                false => word.fetch_and(!bit, Relaxed),
-            };
+        // Relaxed: it says when mimalloc may soon have too little.
+        match is_committed {
+            true => {
+                self.committed.set(first, frames);
+                self.committed_frames.fetch_add(frames.get(), Relaxed);
+            }
+            false => {
+                self.committed.clear(first, frames);
+                self.committed_frames.fetch_sub(frames.get(), Relaxed);
+            }
         }
     }
 }
@@ -350,12 +396,13 @@ unsafe extern "C" fn commit<D: Design<Host>>(
     argument: *mut c_void,
 ) -> bool {
     // SAFETY: the argument is that of `manage_part`.
-    let this: &Managed<D> = unsafe { &*argument.cast() };
+    let this: &'static Managed<D> = unsafe { &*argument.cast() };
     let mut zero = false;
     let done = match this.frames_of(start, size) {
         Some((first, frames)) if commits => match this.commit(first, frames) {
             Ok(is_zeroed) => {
                 zero = is_zeroed;
+                this.give_if_due();
                 true
             }
             Err(_) => false,

@@ -76,7 +76,7 @@ pub(super) const PROOFS: &[Proof] = &[
     (cd "kernel/$of"; cargo clippy --release --target x86_64-unknown-none -- -D warnings)
 done
 cd kernel/linux/freehold
-cargo clippy --release --target x86_64-unknown-none --features vmlinux -- -D warnings"#,
+cargo clippy --release --target x86_64-unknown-none --features own -- -D warnings"#,
             ),
             Step::new(
                 "AArch64: clippy",

@@ -125,9 +125,17 @@ impl<D: Design<Host>> FrameArena<D> {
     fn byte(&self, pfn: Pfn, index: usize) -> &AtomicU8 {
         assert!(index < WORD_BYTES);
         let address = self.address_of(pfn).as_ptr().wrapping_add(index);
-        // SAFETY: The frame is mapped as long as `self` lives. All safe accesses to frames of a
+        self.check_mapped(pfn);
+        // SAFETY: The frame is mapped, and stays so as long as `self` lives. All safe accesses to frames of a
         // `FrameArena` are atomic; its documentation asks unsafe ones to keep others away.
         unsafe { AtomicU8::from_ptr(address) }
+    }
+
+    /// Panics if there is no memory behind a frame of the capacity.
+    #[inline]
+    fn check_mapped(&self, pfn: Pfn) {
+        let offset = self.frame_size.bytes_of(pfn - Pfn::new(0));
+        assert!(self.memory.has(offset, self.frame_size.bytes()), "{pfn} is not mapped yet");
     }
 
     /// One of the words of a frame, but not the first.
@@ -136,6 +144,7 @@ impl<D: Design<Host>> FrameArena<D> {
         let words = self.frame_size.bytes() / WORD_BYTES;
         assert!((1..words).contains(&index), "word {index} of a frame is none, or its first");
         let address = self.address_of(pfn).as_ptr().wrapping_add(index * WORD_BYTES);
+        self.check_mapped(pfn);
         // SAFETY: As in `byte`. A frame begins at a multiple of its size, so its words are aligned.
         unsafe { AtomicU64::from_ptr(address.cast()) }
     }

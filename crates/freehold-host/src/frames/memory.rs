@@ -189,6 +189,8 @@ impl<D: Design<Host>> FrameArena<D> {
     /// # Errors
     ///
     /// [`HostError::CapacityExceeded`] if a share does not fit; nothing has changed then.
+    /// [`HostError::Map`] and those of [`ArenaBuilder::build`](crate::ArenaBuilder::build), if
+    /// memory is [mapped](crate::ArenaBuilder::map_as_it_grows) and cannot be;
     /// [`HostError::Allocator`] if the allocator refuses a share; those before it have been added.
     pub fn grow(&self, bytes: usize) -> Result<Vec<MemoryRange>, HostError> {
         let mut ranges = Vec::new();
@@ -207,9 +209,9 @@ impl<D: Design<Host>> FrameArena<D> {
         bytes: usize,
         mut added: impl FnMut(MemoryRange),
     ) -> Result<(), HostError> {
-        let _alone = self.extent.resizing.lock();
+        let _alone = self.extent().resizing.lock();
         let (nodes, left_min) = {
-            let parts = self.extent.parts.lock();
+            let parts = self.extent().parts.lock();
             let left = |part: &Part| (part.capacity - part.frames).get();
             (parts.len(), parts.iter().map(left).min().unwrap_or(0))
         };
@@ -222,10 +224,14 @@ impl<D: Design<Host>> FrameArena<D> {
             return Ok(());
         }
         for nth in 0..nodes {
-            let part = self.extent.parts.lock()[nth];
+            let part = self.extent().parts.lock()[nth];
             let range = range(&part, part.start + part.frames, share);
+            let extent = super::extent(self.frame_size, &part, part.frames + share);
+            if let Some(more) = self.memory.map_up_to(extent)? {
+                self.asked.of_more(&self.memory, more, part.os_node)?;
+            }
             self.allocator.add_memory(range)?;
-            self.extent.parts.lock()[nth].frames += share;
+            self.extent().parts.lock()[nth].frames += share;
             added(range);
         }
         Ok(())
@@ -249,8 +255,8 @@ impl<D: Design<Host>> FrameArena<D> {
     /// [`PageAllocator::remove_memory`](freehold::PageAllocator::remove_memory). All memory is
     /// there then, as before.
     pub fn shrink(&self, bytes: usize, owner: &dyn Migrate) -> Result<Vec<MemoryRange>, HostError> {
-        let _alone = self.extent.resizing.lock();
-        let parts = self.extent.parts.lock().clone();
+        let _alone = self.extent().resizing.lock();
+        let parts = self.extent().parts.lock().clone();
         let share = growth(bytes, parts.len(), self.frame_size);
         if share == FrameCount::ZERO {
             return Ok(Vec::new());
@@ -276,20 +282,27 @@ impl<D: Design<Host>> FrameArena<D> {
             // Refused where memory is locked: then it stays with the process.
             let _refused = self.discard(range.start, range.frames);
         }
-        self.extent.parts.lock().iter_mut().for_each(|part| part.frames -= share);
+        self.extent().parts.lock().iter_mut().for_each(|part| part.frames -= share);
         Ok(ranges)
     }
 
     /// The memory that the arena manages now, free or not: a range for each node.
     pub fn ranges(&self) -> Vec<MemoryRange> {
-        let parts = self.extent.parts.lock();
+        let parts = self.extent().parts.lock();
         let used = parts.iter().filter(|part| part.frames > FrameCount::ZERO);
         used.map(|part| range(part, part.start, part.frames)).collect()
     }
 
+    /// All that a part of the arena may come to have: the first frame, and the first behind.
+    #[doc(hidden)]
+    pub fn room(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        let parts = self.extent().parts.lock();
+        parts.get(nth).map(|part| (part.start, part.start + part.capacity))
+    }
+
     /// How much memory the arena manages now, free or not.
     pub fn total_frames(&self) -> FrameCount {
-        let parts = self.extent.parts.lock();
+        let parts = self.extent().parts.lock();
         parts.iter().map(|part| part.frames).sum()
     }
 }

@@ -1,31 +1,32 @@
 //! An allocator on real memory whose frames are bare numbers.
 #![expect(unsafe_code, reason = "lends the allocator its metadata and writes bytes into frames")]
 
-use core::cell::Cell;
-use core::mem::ManuallyDrop;
 use core::panic::{RefUnwindSafe, UnwindSafe};
 use std::io;
 use std::sync::Arc;
 
 use freehold::designs::Freehold;
 use freehold::{
-    Config, Design, Error, FrameCount, FrameSize, Frozen, MemoryRange, Metadata, NodeId, Order,
+    Config, Design, Error, FrameCount, FrameSize, MemoryRange, Metadata, NodeId, Order,
     PageAllocator, Pfn, Request,
 };
 
 use crate::backing::UserMapping;
-use crate::fork::{Forks, Registration};
-use crate::leases::{Homes, Pool, with_leases};
-use crate::mapping::Mapping;
-use crate::mapping::Placing;
+use crate::fork::Registration;
+use crate::leases::{Pool, with_leases};
+use crate::mapping::{Mapping, PLACES_MAX};
 use crate::plan::{PART_ALIGN, Part, Plan};
-use crate::{ArenaBuilder, Host, HostError, Leases, Numa};
+use crate::{ArenaBuilder, Host, HostError, Leases};
 
+mod asked;
+mod at_fork;
 mod content;
 mod memory;
 mod place;
 mod purge;
 
+use asked::{Asked, extent};
+use at_fork::AtFork;
 use memory::Extent;
 
 /// The largest alignment of an arena, so that an arena of a few MiB wastes no address space.
@@ -68,11 +69,12 @@ pub struct FrameArena<D: Design<Host> = Freehold<Host>> {
     // Fields are dropped in this order: handlers of forks know the arena no longer when the
     // allocator goes, and that goes before the metadata that it uses.
     _fork: Registration,
+    at_fork: Arc<AtFork<D>>,
     allocator: PageAllocator<Host, D>,
     metadata: Mapping,
     memory: Mapping,
+    asked: Asked,
     frame_size: FrameSize,
-    extent: Arc<Extent>,
     cpu_nodes: Vec<NodeId>,
     placement: Placement,
     leases: Option<Pool>,
@@ -91,18 +93,16 @@ impl<D: Design<Host>> FrameArena<D> {
             .min_free(wishes.min_free);
         // Checks the configuration too, so that nothing has been mapped if it is refused.
         let layout = PageAllocator::<Host, D>::layout(&config, settings)?;
-        let memory = map(wishes, plan.frame_size, span)?;
-        let placement = place(&memory, wishes.numa, &plan)?;
-        if wishes.lock {
-            memory.lock()?;
-        }
+        let memory = map(wishes, &plan)?;
+        let asked = Asked::new(wishes, &plan);
+        let placement = asked.of_new(&memory, &plan, wishes.maps_as_it_grows)?;
         let frame_size = plan.frame_size;
         let metadata = Mapping::reserve(layout.size().max(1), layout.align())?;
         // SAFETY: The mapping is new, so its memory is zeroed and has no other user. It is mapped
         // until after the allocator is gone: it is dropped after it, both here and as a field.
         let lent = unsafe { Metadata::from_zeroed_raw_parts(metadata.base(), metadata.bytes()) };
         let allocator = PageAllocator::new(Host::new(), &config, settings, lent)?;
-        let (extent, cpu_nodes) = (Arc::new(Extent::new(plan.parts)), plan.cpu_nodes);
+        let (extent, cpu_nodes) = (Extent::new(plan.parts), plan.cpu_nodes);
         let leases = match (wishes.leases, with_leases(&allocator)) {
             (Leases::Off, _) => None,
             (Leases::Auto, Some(allocator)) => {
@@ -114,21 +114,17 @@ impl<D: Design<Host>> FrameArena<D> {
             }
         };
         let homes = leases.as_ref().map(Pool::homes);
-        let at_fork = AtFork {
-            allocator: second_way(&allocator),
-            extent: Arc::clone(&extent),
-            homes,
-            frozen: Cell::new(None),
-        };
+        let at_fork = Arc::new(AtFork::new(&allocator, extent, homes, wishes.repairs_late));
         // Last but for prefaults: what was mapped is there as long as it is registered.
-        let fork = Registration::new(Box::new(at_fork))?;
+        let fork = Registration::new(Box::new(Arc::clone(&at_fork)))?;
         let arena = FrameArena {
             _fork: fork,
+            at_fork,
             allocator,
             metadata,
             memory,
+            asked,
             frame_size,
-            extent,
             cpu_nodes,
             placement,
             leases,
@@ -235,117 +231,43 @@ impl<D: Design<Host>> core::fmt::Debug for FrameArena<D> {
     }
 }
 
-/// What handlers of forks have of an arena: nothing of it that moves, since arenas do.
-struct AtFork<D: Design<Host>> {
-    allocator: ManuallyDrop<PageAllocator<Host, D>>,
-    extent: Arc<Extent>,
-    homes: Option<Homes>,
-    frozen: Cell<Option<Frozen<Host>>>,
-}
-
-// SAFETY: The designs of the core, which are all that there are (`Design` has private traits), are
-// tables of the host's atomics and cells, which are atomics too, and plain values. Any thread may
-// use them. `Frozen` holds what the host's interrupts were, which is nothing. Extent and homes are
-// `Send` without this. The handlers have the registry to themselves from the one before the fork to
-// the one after.
-unsafe impl<D: Design<Host>> Send for AtFork<D> {}
-
-/// A second way to the books of an allocator, to be used as long as the metadata is there.
-fn second_way<D: Design<Host>>(
-    allocator: &PageAllocator<Host, D>,
-) -> ManuallyDrop<PageAllocator<Host, D>> {
-    // SAFETY: The core says that a bitwise copy that is never dropped may be used like the
-    // original: neither ever changes itself. `Host` is `Copy`.
-    ManuallyDrop::new(unsafe { core::ptr::read(allocator) })
-}
-
-/// Why there is something to thaw.
-const FROZEN: &str = "handlers freeze before the fork";
-
-impl<D: Design<Host>> Forks for AtFork<D> {
-    fn freeze(&self) {
-        self.extent.hold();
-        self.homes.iter().for_each(Homes::hold);
-        self.frozen.set(Some(self.allocator.freeze()));
-    }
-
-    fn thaw(&self) {
-        let frozen = self.frozen.take().expect(FROZEN);
-        self.allocator.thaw(frozen);
-        self.homes.iter().for_each(Homes::release);
-        self.extent.release();
-    }
-
-    fn thaw_copy(&self) {
-        let frozen = self.frozen.take().expect(FROZEN);
-        self.allocator.thaw_copy(frozen);
-        if let (Some(homes), Some(allocator)) = (&self.homes, with_leases(&self.allocator)) {
-            homes.release();
-            homes.inherit(allocator);
-        }
-        self.extent.release();
-    }
-}
-
 fn range(part: &Part, start: Pfn, frames: FrameCount) -> MemoryRange {
     MemoryRange::new(start, frames).on_node(part.node)
 }
 
-/// The memory for so many frames.
-fn map<D: Design<Host>>(
-    wishes: &ArenaBuilder<D>,
-    frame_size: FrameSize,
-    span: FrameCount,
-) -> Result<Mapping, HostError> {
-    let bytes = frame_size.bytes_of(span);
-    let memory = match wishes.mapping {
-        Some(UserMapping { base, shared, .. }) => {
-            if !base.addr().get().is_multiple_of(frame_size.bytes()) {
-                let reason = format!("{base:p} is no multiple of a frame of {frame_size}");
-                return Err(HostError::BadSetting { setting: "mapping", reason });
-            }
-            // SAFETY: So the caller of `ArenaBuilder::mapping` has promised.
-            unsafe { Mapping::of_user(base, bytes, shared) }
+/// The memory of an arena, without what is asked of the machine for it.
+fn map<D: Design<Host>>(wishes: &ArenaBuilder<D>, plan: &Plan) -> Result<Mapping, HostError> {
+    let frame_size = plan.frame_size;
+    let bytes = frame_size.bytes_of(plan.span());
+    if let Some(UserMapping { base, shared, .. }) = wishes.mapping {
+        if !base.addr().get().is_multiple_of(frame_size.bytes()) {
+            let reason = format!("{base:p} is no multiple of a frame of {frame_size}");
+            return Err(HostError::BadSetting { setting: "mapping", reason });
         }
-        None => {
-            let part_align = frame_size.bytes_of(PART_ALIGN.frames());
-            let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
-            Mapping::new(&wishes.backing, bytes, align, wishes.guard_pages)?
-        }
-    };
-    if wishes.huge_pages {
-        memory.advise_huge_pages()?;
+        // SAFETY: So the caller of `ArenaBuilder::mapping` has promised.
+        return Ok(unsafe { Mapping::of_user(base, bytes, shared) });
     }
-    Ok(memory)
-}
-
-/// Has memory come from the nodes that it is wanted from. That it comes from the node of its part
-/// is a matter of speed, so an arena does without where the kernel refuses.
-fn place(memory: &Mapping, numa: Numa, plan: &Plan) -> Result<Placement, HostError> {
-    let refuse =
-        |source| HostError::Advise { advice: "to take memory from the nodes wanted", source };
-    let extent = |part: &Part| {
-        let offset = plan.frame_size.bytes_of(part.start - Pfn::new(0));
-        (offset, plan.frame_size.bytes_of(part.capacity).min(memory.bytes() - offset))
-    };
-    match numa {
-        Numa::Prefer if plan.parts.len() == 1 => return Ok(Placement::OneNode),
-        Numa::Machine => return Ok(Placement::Machine),
-        Numa::Interleave => {
-            let placed = memory.place(0, memory.bytes(), Placing::Interleave, &plan.os_nodes);
-            return placed.map(|()| Placement::Interleaved).map_err(refuse);
-        }
-        Numa::Prefer | Numa::Bind => {}
+    let part_align = frame_size.bytes_of(PART_ALIGN.frames());
+    let align = bytes.min(BASE_ALIGN_MAX).max(part_align).next_power_of_two();
+    if !wishes.maps_as_it_grows {
+        return Mapping::new(&wishes.backing, bytes, align, wishes.guard_pages);
     }
-    for part in &plan.parts {
-        let (offset, bytes) = extent(part);
-        let placing = if numa == Numa::Bind { Placing::Bind } else { Placing::Prefer };
-        if let Err(error) = memory.place(offset, bytes, placing, &[part.os_node]) {
-            return match numa {
-                Numa::Bind => Err(refuse(error)),
-                _ => Ok(Placement::FirstTouch(error)),
-            };
+    let part_bytes = frame_size.bytes_of(plan.parts[0].capacity);
+    let mut mapped = Err(HostError::Map { bytes, source: io::ErrorKind::AddrInUse.into() });
+    // Others may get the addresses before they are mapped.
+    for _ in 0..PLACES_MAX {
+        let memory = Mapping::unmapped(bytes, align, part_bytes)?;
+        let refused = plan
+            .parts
+            .iter()
+            .find_map(|part| memory.map_up_to(extent(frame_size, part, part.frames)).err());
+        match refused {
+            None => return Ok(memory),
+            Some(refusal) => mapped = Err(refusal),
+        }
+        if !matches!(&mapped, Err(error) if error.is_taken()) {
+            break;
         }
     }
-    Ok(Placement::ByNode)
+    mapped
 }

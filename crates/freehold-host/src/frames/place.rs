@@ -20,10 +20,11 @@ impl<D: Design<Host>> FrameArena<D> {
         self.memory.bytes()
     }
 
-    /// Whether an address lies in the arena's address space.
+    /// Whether an address lies in the arena's address space: in what is mapped of it, if that is
+    /// [not all](crate::ArenaBuilder::map_as_it_grows).
     #[inline]
     pub fn contains<T: ?Sized>(&self, address: *const T) -> bool {
-        self.offset_of(address) < self.memory.bytes()
+        self.memory.has(self.offset_of(address), 1)
     }
 
     /// The frame in which an address lies; `None` if the arena does not contain it. Costs a
@@ -31,7 +32,7 @@ impl<D: Design<Host>> FrameArena<D> {
     #[inline]
     pub fn pfn_of<T: ?Sized>(&self, address: *const T) -> Option<Pfn> {
         let offset = self.offset_of(address);
-        (offset < self.memory.bytes()).then(|| Pfn::from_address(offset as u64, self.frame_size))
+        self.memory.has(offset, 1).then(|| Pfn::from_address(offset as u64, self.frame_size))
     }
 
     /// How far an address is above the base; a large number if it lies below.

@@ -135,8 +135,9 @@ impl<D: Design<Host>> FrameArena<D> {
     }
 
     /// The first frame of a part of the arena, and the first behind.
-    fn part(&self, nth: usize) -> Option<(Pfn, Pfn)> {
-        let parts = self.extent.parts.lock();
+    #[doc(hidden)]
+    pub fn part(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        let parts = self.extent().parts.lock();
         parts.get(nth).map(|part| (part.start, part.start + part.frames))
     }
 }

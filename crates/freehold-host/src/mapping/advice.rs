@@ -28,13 +28,13 @@ impl Mapping {
             .map_err(|errno| HostError::Advise { advice: name, source: errno.into() })
     }
 
-    /// Asks for huge pages wherever the memory is first touched from now on.
+    /// Asks for huge pages wherever the memory of a part is first touched from now on.
     ///
     /// # Errors
     ///
     /// [`HostError::Advise`] if the kernel was built without transparent huge pages.
-    pub(crate) fn advise_huge_pages(&self) -> Result<(), HostError> {
-        self.advise(self.part(0, self.bytes()), Advice::LinuxHugepage, "huge pages")
+    pub(crate) fn advise_huge_pages(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
+        self.advise(self.part(offset, bytes), Advice::LinuxHugepage, "huge pages")
     }
 
     /// Has the children of a fork find zeroes here, in place of a copy.
@@ -60,13 +60,13 @@ impl Mapping {
         self.advise(self.part(offset, bytes), Advice::LinuxPopulateWrite, "to prefault memory")
     }
 
-    /// Keeps pages in memory once they are touched: they are not swapped out.
+    /// Keeps pages of a part in memory once they are touched: they are not swapped out.
     ///
     /// # Errors
     ///
     /// [`HostError::Advise`] beyond the limit of locked memory (`ulimit -l`).
-    pub(crate) fn lock(&self) -> Result<(), HostError> {
-        let part = self.part(0, self.bytes());
+    pub(crate) fn lock(&self, offset: usize, bytes: usize) -> Result<(), HostError> {
+        let part = self.part(offset, bytes);
         // SAFETY: The mapping is ours, and locking does not change its content.
         unsafe { mlock_with(part.start, part.bytes, MlockFlags::ONFAULT) }
             .map_err(|errno| HostError::Advise { advice: "to lock memory", source: errno.into() })
@@ -213,6 +213,7 @@ impl Mapping {
     fn part(&self, offset: usize, bytes: usize) -> Part {
         let end = offset.checked_add(bytes).expect("a part that ends beyond all addresses");
         assert!(end <= self.bytes(), "a part that ends beyond the mapping");
+        assert!(bytes == 0 || self.has(offset, bytes), "a part that is not mapped yet");
         Part { start: self.base().as_ptr().wrapping_add(offset).cast(), bytes }
     }
 }

@@ -20,6 +20,9 @@ pub use discard::{Stretch, discard_stretches, discards_at_once};
 mod advice;
 mod at_fork;
 mod discard;
+mod mapped;
+
+use mapped::Mapped;
 
 /// The size of the machine's pages, in bytes: 4096 on most machines, up to 65536 on some. Memory
 /// goes back to the machine in whole pages.
@@ -43,6 +46,8 @@ pub(crate) struct Mapping {
     file: Option<Arc<OwnedFd>>,
     owner: Owner,
     is_new_memory: bool,
+    /// If it is mapped as it is needed, what of it is there.
+    mapped: Option<Mapped>,
 }
 
 /// What memory is, as far as it matters for giving it back.
@@ -165,7 +170,7 @@ impl Reserved {
         core::mem::forget(self);
         let base = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
         let owner = Owner::Us { guard_bytes };
-        Mapping { base, bytes, kind, file, owner, is_new_memory: true }
+        Mapping { base, bytes, kind, file, owner, is_new_memory: true, mapped: None }
     }
 }
 
@@ -182,7 +187,7 @@ impl Drop for Reserved {
 }
 
 /// How often a mapping is tried elsewhere, if other threads get the addresses that it was to have.
-const PLACES_MAX: usize = 100;
+pub(crate) const PLACES_MAX: usize = 100;
 
 impl Mapping {
     /// Reserves `bytes` of private memory, which are not 0, at a multiple of `align`, a power of
@@ -270,7 +275,8 @@ impl Mapping {
     /// initialised as long as this value exists.
     pub(crate) unsafe fn of_user(base: NonNull<u8>, bytes: usize, shared: bool) -> Self {
         let kind = if shared { Kind::Shared } else { Kind::Private };
-        Mapping { base, bytes, kind, file: None, owner: Owner::User, is_new_memory: false }
+        let (owner, is_new_memory) = (Owner::User, false);
+        Mapping { base, bytes, kind, file: None, owner, is_new_memory, mapped: None }
     }
 
     /// The first byte.
@@ -317,9 +323,10 @@ impl Mapping {
     #[inline]
     pub(crate) fn address(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.bytes, "offset {offset:#x} lies beyond the mapping");
-        // SAFETY: The offset lies inside the mapping, which is one allocation and smaller than
-        // `isize::MAX`, by `Reserved::new` or the promise of the user.
-        unsafe { self.base.add(offset) }
+        let address = self.base.as_ptr().wrapping_add(offset);
+        // SAFETY: The mapping is smaller than `isize::MAX`, by `Reserved::new` or the promise of
+        // the user, and its addresses do not wrap: none of them is 0.
+        unsafe { NonNull::new_unchecked(address) }
     }
 }
 
@@ -336,7 +343,11 @@ fn huge_pages(page_bytes: usize) -> Result<MapFlags, HostError> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Owner::Us { guard_bytes } = self.owner {
+        if let Some(mapped) = &self.mapped {
+            for (offset, bytes) in mapped.all() {
+                unmap_unused(self.base.as_ptr().wrapping_add(offset).cast(), bytes);
+            }
+        } else if let Owner::Us { guard_bytes } = self.owner {
             let first = self.base.as_ptr().wrapping_byte_sub(guard_bytes);
             unmap_unused(first.cast(), self.bytes + 2 * guard_bytes);
         }

@@ -7,6 +7,7 @@ mod deaths;
 mod frame_size;
 mod frames;
 mod leases;
+mod mapped;
 mod threads;
 
 #[path = "../common/ranges_beyond.rs"]

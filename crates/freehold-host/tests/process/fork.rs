@@ -291,3 +291,34 @@ fn an_lru_is_empty_in_children_and_can_be_made_anew() {
         stop.store(true, Relaxed);
     });
 }
+
+/// A child that calls nothing costs no repair, and one that does makes it up, whichever of its
+/// threads comes first; so does a child of one that has not.
+#[test]
+fn children_repair_at_their_first_call() {
+    let builder = ArenaBuilder::<Freehold<Host>>::new().bytes(16 * MIB).capacity_bytes(64 * MIB);
+    let builder = builder.cpus(2).nodes(1).map_as_it_grows(true).late_repair(true);
+    let arena = builder.build_frames().expect("a few MiB");
+    fork_beside_work(
+        arena,
+        |arena| drop(arena.total_frames()),
+        |arena, in_use| {
+            assert_eq!(in_child(|| ()), Ok(()), "nothing is called");
+            let call = || {
+                arena.ensure_repaired();
+                use_up(arena, in_use);
+            };
+            assert_eq!(in_child(call), Ok(()), "a child of a child");
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        arena.ensure_repaired();
+                        let pfn = arena.alloc(request()).expect("there is some");
+                        arena.free(pfn, Order::ZERO).expect("it is ours");
+                    });
+                }
+            });
+            call();
+        },
+    );
+}

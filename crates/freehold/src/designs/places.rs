@@ -48,6 +48,11 @@ pub trait Places<P: Platform> {
     /// Has all CPUs give up what they cache.
     fn drain_all(&self, context: Context<'_, P>);
 
+    /// A place in a zone where all seems to be free, if the design knows one without a search.
+    fn free_place(&self, _zone: ZoneIndex, _request: &RangeRequest) -> Option<FrameRange> {
+        None
+    }
+
     /// Looks, without locks, for what keeps a range from lying here. Unless `is_memory`, which says
     /// that some place is known to be all memory, a place is `Immovable` only if it is.
     fn survey(
@@ -89,8 +94,8 @@ pub trait Places<P: Platform> {
     );
 }
 
-/// Tries the places for a range, lowest first in one zone after the other. The node of the request
-/// is filled in.
+/// Tries the places for a range in one zone after the other: one that is known to be free, and then
+/// all, lowest first. The node of the request is filled in.
 pub fn alloc_range<P: Platform>(
     design: &impl Places<P>,
     context: Context<'_, P>,
@@ -113,6 +118,13 @@ pub fn alloc_range<P: Platform>(
     }
     let (mut is_busy, mut too_full) = (false, None);
     for zone in usable(zones, &request.near, |zone| design.node(zone)) {
+        let free = request.at.is_none().then(|| design.free_place(zone, request)).flatten();
+        if let Some(range) = free
+            && design.take(context, zone, range, owner).is_ok()
+        {
+            design.note_range(context, zones, request, zone);
+            return Ok(design.stretches().pfn_of(range.first));
+        }
         let mut next = first_place(design, request, FrameIndex(0));
         while let Some(range) = next {
             let passed = match design.survey(zone, range, owner, is_busy) {

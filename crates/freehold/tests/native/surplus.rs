@@ -1,6 +1,9 @@
 //! What no CPU caches goes to an allocator behind this one, and comes back; and requests that take
 //! only what is at hand. The other one is a list of blocks.
 
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::thread;
+
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
 use crate::random::Random;
@@ -161,4 +164,75 @@ fn only_what_is_at_hand_is_taken() {
     give(&machine, behind);
     machine.alloc(other).expect("the pool is at hand");
     machine.validate().expect("sound");
+}
+
+/// Frames that the allocator in front and the one behind pass on, while threads allocate, free on
+/// each other's CPUs, drain and report: each frame has one user at a time, and none is lost.
+#[test]
+fn threads_meet_the_surplus() {
+    let machine = machine();
+    let users: Vec<_> = (0..PAGEBLOCK + FRAMES).map(|_| AtomicU32::new(0)).collect();
+    let mark = |first: Pfn, order: Order, before: u32, after: u32| {
+        for frame in first.get()..first.get() + order.frames().get() {
+            let user = users[frame as usize].swap(after, SeqCst);
+            assert_eq!(user, before, "frame {frame}");
+        }
+    };
+    let work = |id: u32| {
+        let (mut random, mut held, mut behind) = (Random(id.into()), Vec::new(), Vec::new());
+        for _ in 0..20_000 {
+            run_on(random.below(2) as u32);
+            match random.below(12) {
+                0..5 => {
+                    let order = Order::new([0, 0, 0, 1, 3, 9][random.below(6)]);
+                    let request = Request::new(order);
+                    let request = if id == 1 { request.at_hand() } else { request };
+                    if let Ok(first) = machine.alloc(request) {
+                        mark(first, order, 0, id);
+                        held.push((first, order));
+                    }
+                }
+                5..9 if !held.is_empty() => {
+                    let (first, order) = held.swap_remove(random.below(held.len()));
+                    mark(first, order, id, 0);
+                    machine.free(first, order).expect("it is held");
+                }
+                9 => {
+                    machine.take_surplus(
+                        FrameCount::new(random.below(2000) as u64),
+                        |first, order| {
+                            mark(first, order, 0, 100 + id);
+                            behind.push((first, order));
+                        },
+                    );
+                }
+                10 => {
+                    for (first, order) in behind.drain(..) {
+                        mark(first, order, 100 + id, 0);
+                        machine.free_range(first, order.frames()).expect("it is allocated");
+                    }
+                }
+                _ if random.below(4) == 0 => machine.drain_all(),
+                _ => {
+                    machine.report_free(|pageblocks| {
+                        pageblocks.iter().for_each(|&it| mark(it, Order::PAGEBLOCK, 0, 200 + id));
+                        pageblocks.iter().for_each(|&it| mark(it, Order::PAGEBLOCK, 200 + id, 0));
+                        true
+                    });
+                }
+            }
+        }
+        for (first, order) in held {
+            mark(first, order, id, 0);
+            machine.free(first, order).expect("it is held");
+        }
+        for (first, order) in behind {
+            mark(first, order, 100 + id, 0);
+            machine.free_range(first, order.frames()).expect("it is allocated");
+        }
+    };
+    thread::scope(|scope| (1..=3).for_each(|id| drop(scope.spawn(move || work(id)))));
+    machine.drain_all();
+    let census = machine.validate().expect("sound");
+    assert_eq!(census.free.get(), FRAMES);
 }

@@ -1,5 +1,5 @@
-//! What Linux calls of the project's own design only: to have it stand in front of Linux's lists, in
-//! place of per-CPU lists; and for free page reporting.
+//! What Linux calls of the project's own design only: to have it stand in front of Linux's lists,
+//! in place of per-CPU lists; and for free page reporting.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -34,8 +34,8 @@ extern "C" fn freehold_drain_all(allocator: &Allocator) {
     allocator.drain_all();
 }
 
-/// Allocates what no CPU caches, until at most `keep` frames of that are left, and passes each block
-/// to the C side.
+/// Allocates what no CPU caches, until at most `keep` frames of that are left, and passes each
+/// block to the C side.
 #[unsafe(no_mangle)]
 extern "C" fn freehold_take_surplus(allocator: &Allocator, keep: u64, zone: *mut c_void) {
     allocator.take_surplus(FrameCount::new(keep), |first, order| {
@@ -49,7 +49,7 @@ extern "C" fn freehold_take_surplus(allocator: &Allocator, keep: u64, zone: *mut
 #[unsafe(no_mangle)]
 extern "C" fn freehold_report_free(allocator: &Allocator, control: *mut c_void) -> usize {
     allocator.report_free(|pageblocks| {
-        // SAFETY: `calls` says why a `Pfn` is as a number; the pointer is the C side's for this call.
+        // SAFETY: `calls` says why a `Pfn` is as a number; the pointer is the C side's.
         unsafe { freehold_report(NonNull::from(pageblocks).cast(), pageblocks.len(), control) }
     })
 }

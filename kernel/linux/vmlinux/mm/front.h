@@ -167,9 +167,11 @@ static void freehold_front_free(struct zone *zone, struct page *page, unsigned l
 /* In place of free_unref_folios(): single pages of the same zone, one after the other, at once. */
 static noinline void freehold_front_free_folios(struct folio_batch *folios)
 {
+	unsigned long pageblock = ~0ul;
 	u64 pfns[PAGEVEC_SIZE];
 	struct zone *zone = NULL;
 	unsigned int at, many = 0;
+	bool isolated = false;
 
 	for (at = 0; at <= folios->nr; at++) {
 		struct folio *folio = at < folios->nr ? folios->folios[at] : NULL;
@@ -196,8 +198,11 @@ static noinline void freehold_front_free_folios(struct folio_batch *folios)
 			if (!free_pages_prepare(page, order))
 				continue;
 			zone = folio_zone(folio);
-			if (!zone->freehold_front || !pcp_allowed_order(order) ||
-			    is_migrate_isolate(get_pfnblock_migratetype(page, pfn))) {
+			if (pfn >> pageblock_order != pageblock) {
+				pageblock = pfn >> pageblock_order;
+				isolated = is_migrate_isolate(get_pfnblock_migratetype(page, pfn));
+			}
+			if (isolated || !zone->freehold_front || !pcp_allowed_order(order)) {
 				free_one_page(zone, page, pfn, order, FPI_NONE);
 				continue;
 			}

@@ -26,11 +26,6 @@ impl<W: Word<u32>> Ages<W> {
         Ages { ages: zeroed::<u32, W>(units as usize), unit }
     }
 
-    /// The number of units.
-    pub(super) fn len(&self) -> usize {
-        self.ages.len()
-    }
-
     /// What has an age of its own.
     pub(super) fn unit(&self) -> Order {
         self.unit

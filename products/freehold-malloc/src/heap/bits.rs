@@ -15,10 +15,10 @@ const WORD_BITS: u64 = u64::BITS as u64;
 /// freed. Neighbours in a word belong to others, so changes are atomic. All accesses are relaxed:
 /// the allocator orders what one owner did before it freed a frame before what the next one does.
 #[derive(Debug)]
-pub(super) struct FrameBits<W>(Box<[W]>);
+pub(crate) struct FrameBits<W>(Box<[W]>);
 
 impl<W: Word<u64>> FrameBits<W> {
-    pub(super) fn new(frames: FrameCount, are_set: bool) -> Self {
+    pub(crate) fn new(frames: FrameCount, are_set: bool) -> Self {
         let words = frames.get().div_ceil(WORD_BITS) as usize;
         FrameBits(match are_set {
             true => (0..words).map(|_| W::new(u64::MAX)).collect(),
@@ -27,7 +27,7 @@ impl<W: Word<u64>> FrameBits<W> {
     }
 
     /// Sets the bits of frames.
-    pub(super) fn set(&self, first: Pfn, frames: FrameCount) {
+    pub(crate) fn set(&self, first: Pfn, frames: FrameCount) {
         for (word, mask) in words(first, frames) {
             let bits = &self.0[word];
             // Most are set already, and a load leaves the cache line with other CPUs.
@@ -38,14 +38,14 @@ impl<W: Word<u64>> FrameBits<W> {
     }
 
     /// Clears the bits of frames.
-    pub(super) fn clear(&self, first: Pfn, frames: FrameCount) {
+    pub(crate) fn clear(&self, first: Pfn, frames: FrameCount) {
         for (word, mask) in words(first, frames) {
             self.0[word].fetch_and(!mask, Relaxed);
         }
     }
 
     /// Whether the bit of any of these frames is set.
-    pub(super) fn any(&self, first: Pfn, frames: FrameCount) -> bool {
+    pub(crate) fn any(&self, first: Pfn, frames: FrameCount) -> bool {
         words(first, frames).any(|(word, mask)| self.0[word].load(Relaxed) & mask != 0)
     }
 }

@@ -1,6 +1,5 @@
 //! Spans of frames, for allocators that serve programs.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use freehold::designs::Freehold;
@@ -12,8 +11,7 @@ use freehold::{
 
 // By `super`: `tests/models` has its own of all these, and runs this module under loom.
 use super::clock::now_ms;
-use super::{ForkGuard, ForkMutex, Forks, Registration};
-use super::{FrameArena, Host, HostError};
+use super::{ForkGuard, FrameArena, Host, HostError};
 
 mod ages;
 mod bits;
@@ -24,7 +22,7 @@ mod refusal;
 mod used;
 
 use ages::Ages;
-use bits::FrameBits;
+pub(crate) use bits::FrameBits;
 use due::Purging;
 pub use purge::{PurgeAges, Purged};
 use refusal::Refusal;
@@ -80,14 +78,10 @@ type U64 = <Host as Platform>::U64;
 /// Of an arena over a file, or over a mapping of the user's, nothing is known at first.
 #[derive(Debug)]
 pub struct PageHeap<D: Design<Host> = Freehold<Host>> {
-    // Goes first: the handlers of forks call nothing of what follows then.
-    _fork: Registration,
     arena: FrameArena<D>,
     /// Frames that may hold something other than zero, once they are free.
     written: FrameBits<U64>,
     ages: Ages<U32>,
-    /// Held by a purge while it has frames in hand.
-    purging: Arc<ForkMutex<()>>,
     by_calls: Option<Purging<U64>>,
     refusal: Option<Refusal<U64>>,
     single_calls: bool,
@@ -140,14 +134,11 @@ impl<D: Design<Host>> PageHeap<D> {
         let frames = FrameCount::from_bytes(arena.capacity_bytes(), arena.frame_size());
         let cpus = arena.allocator().cpus();
         let by_calls = |every| Purging::new(every, settings.parts_at_falls, cpus);
-        let purging = Arc::new(ForkMutex::new(()));
         Ok(PageHeap {
-            _fork: Registration::new(Box::new(AtFork(Arc::clone(&purging))))?,
             written: FrameBits::new(frames, !arena.is_new_memory()),
             ages: Ages::new(frames, arena.purge_unit()),
             by_calls: settings.purge_every.map(by_calls),
             arena,
-            purging,
             refusal: settings.refuse_for.map(Refusal::new),
             single_calls: settings.single_calls,
         })
@@ -177,6 +168,7 @@ impl<D: Design<Host>> PageHeap<D> {
 
     /// The arena. Its frames are this heap's: callers may look, but not allocate or free.
     pub fn arena(&self) -> &FrameArena<D> {
+        self.arena.ensure_repaired();
         &self.arena
     }
 
@@ -199,6 +191,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if !align.get().is_power_of_two() {
             return Err(Error::BadAlignment);
         }
+        self.arena.ensure_repaired();
         self.purge_if_due();
         if self.refusal.as_ref().is_some_and(|refusal| refusal.holds_for(frames)) {
             return Err(Error::OutOfMemory);
@@ -223,7 +216,8 @@ impl<D: Design<Host>> PageHeap<D> {
     }
 
     /// Allocates the frames from `first` on, so that a span can grow in place, or for a user that
-    /// chooses places itself: frames that are free or being purged can be had.
+    /// chooses places itself: frames that are free or being purged can be had, and those of the
+    /// arena's capacity, which is added up to there.
     ///
     /// # Errors
     ///
@@ -235,6 +229,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
+        self.arena.ensure_repaired();
         let allocator = self.arena.allocator();
         let request = RangeRequest::new(frames).at(first);
         let seems_free = || allocator.is_free(first) && allocator.is_free(Pfn::new(end - 1));
@@ -243,9 +238,14 @@ impl<D: Design<Host>> PageHeap<D> {
         {
             return Ok(self.span(first, frames));
         }
+        if allocator.status(Pfn::new(end - 1)) == FrameStatus::Foreign
+            && !self.grow_to(Pfn::new(end))
+        {
+            return Err(Error::OutOfMemory);
+        }
         // No purge has frames in hand while this is held. Another thread may be taking a neighbour,
         // which for a moment keeps others out of the pageblock.
-        let _no_purge = self.purging.lock();
+        let _no_purge = self.arena.forks_wait();
         let mut taken = Err(Error::RangeBusy);
         for _ in 0..PLACE_TRIES_MAX {
             if !seems_free() {
@@ -289,6 +289,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if frames == FrameCount::ZERO || end > self.capacity().get() {
             return Err(Error::BadRange);
         }
+        self.arena.ensure_repaired();
         // Before the frames are free, for from then on they are others'.
         self.written.set(first, frames);
         let allocator = self.arena.allocator();
@@ -343,14 +344,37 @@ impl<D: Design<Host>> PageHeap<D> {
     /// Adds memory, if the arena has some of its capacity left: an eighth of what it has, and
     /// enough for so many frames, or all that is left.
     fn grow(&self, frames: FrameCount) -> bool {
-        if frames > self.capacity() {
-            return false;
+        frames <= self.capacity() && self.grow_by(frames + PAGEBLOCK)
+    }
+
+    /// Adds memory until the part of the arena in which the frame before `end` lies goes up to it.
+    fn grow_to(&self, end: Pfn) -> bool {
+        let missing = || {
+            let part = (0..).map_while(|nth| Some((self.arena.room(nth)?, self.arena.part(nth)?)));
+            let ((_, limit), (_, now)) = part.take_while(|((start, _), _)| *start < end).last()?;
+            let nodes = (0..).map_while(|nth| self.arena.room(nth)).count() as u64;
+            let frames = end.get().saturating_sub(now.get());
+            (end <= limit).then(|| FrameCount::new(frames * nodes))
+        };
+        loop {
+            match missing() {
+                Some(FrameCount::ZERO) => return true,
+                Some(frames) if self.grow_by(frames) => {}
+                _ => return false,
+            }
         }
-        let has = self.arena.total_frames();
-        let wanted = (frames + PAGEBLOCK).max(FrameCount::new(has.get() / 8));
-        let grow_by = |bytes| self.arena.grow_by(bytes, |_| {});
-        match grow_by(self.arena.frame_size().bytes_of(wanted)) {
-            Err(HostError::CapacityExceeded { left, .. }) if left > 0 => grow_by(left).is_ok(),
+    }
+
+    /// Adds so many frames, or an eighth of what the arena has if it can be had, or all that is
+    /// left if that is less.
+    fn grow_by(&self, frames: FrameCount) -> bool {
+        let size = self.arena.frame_size();
+        let eighth = FrameCount::new(self.arena.total_frames().get() / 8);
+        let add = |bytes| self.arena.grow_by(bytes, |_| {});
+        match add(size.bytes_of(frames.max(eighth))) {
+            Err(HostError::CapacityExceeded { left, .. }) if left > 0 => add(left).is_ok(),
+            // Beyond a limit of the process, perhaps, of which some is left.
+            Err(HostError::Map { .. }) if frames < eighth => add(size.bytes_of(frames)).is_ok(),
             done => done.is_ok(),
         }
     }
@@ -363,22 +387,5 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn capacity(&self) -> FrameCount {
         FrameCount::from_bytes(self.arena.capacity_bytes(), self.arena.frame_size())
-    }
-}
-
-/// What the handlers of forks have of a heap: no child misses frames that a purge had in hand.
-struct AtFork(Arc<ForkMutex<()>>);
-
-impl Forks for AtFork {
-    fn freeze(&self) {
-        self.0.hold();
-    }
-
-    fn thaw(&self) {
-        self.0.release();
-    }
-
-    fn thaw_copy(&self) {
-        self.0.release();
     }
 }

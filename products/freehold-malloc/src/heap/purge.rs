@@ -74,13 +74,26 @@ impl<D: Design<Host>> PageHeap<D> {
         self.purge_after(1, ages)
     }
 
+    /// The units in which there is memory.
+    fn units(&self) -> impl Iterator<Item = usize> + '_ {
+        let unit = self.ages.unit().frames().get();
+        let mut behind = 0;
+        (0..).map_while(|nth| self.arena.part(nth)).flat_map(move |(first, end)| {
+            // Units larger than a pageblock may lie in two parts.
+            let from = behind.max(first.get() / unit);
+            behind = end.get().div_ceil(unit);
+            (from..behind).map(|nth| nth as usize)
+        })
+    }
+
     /// A purge that comes instead of so many, and makes memory as much older.
     pub(super) fn purge_after(&self, purges: u8, ages: PurgeAges) -> Result<Purged, HostError> {
+        self.arena.ensure_repaired();
         let mut drained = false;
         let unit = self.ages.unit();
         let share = FrameCount::new(self.arena.total_frames().get() / SHARE).max(unit.frames());
         let mut batch = Batch::new(self, share);
-        for nth in 0..self.ages.len() {
+        for nth in self.units() {
             let Some(age) = self.ages.pass(nth, purges, ages.whole) else { continue };
             if !drained {
                 // Frames on the lists of CPUs go back first, so that pageblocks become whole.
@@ -141,7 +154,7 @@ impl<'a, D: Design<Host>> Batch<'a, D> {
             return Ok(true);
         }
         if self.alone.is_none() {
-            self.alone = Some(self.heap.purging.lock());
+            self.alone = Some(self.heap.arena.forks_wait());
         }
         let request = RangeRequest::new(frames).at(first).watermark(Watermark::Low);
         if self.heap.arena.allocator().alloc_range(request, &Immovable).is_err() {

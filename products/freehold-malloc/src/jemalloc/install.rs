@@ -107,10 +107,10 @@ macro_rules! malloc_conf {
     };
 }
 
-/// Extents of so many bytes return to the heap as soon as they are unused: jemalloc would keep them
-/// for its decay, which does not come in a program that stops to call. With less, memory at its
-/// peak is a fifth higher.
-const LARGE_BYTES: usize = 1 << 20;
+/// Extents of so many bytes have a jemalloc's arena of their own, from 5.3 on, and return to the heap
+/// as soon as they are unused: jemalloc would keep them for its decay, which does not come in a
+/// program that stops to call. With less, memory at its peak is a fifth higher.
+pub const LARGE_BYTES: usize = 1 << 20;
 
 /// Above jemalloc's default threshold for allocations that get an arena of their own.
 const OVERSIZE_BYTES: usize = 8 << 20;
@@ -238,10 +238,10 @@ impl Jemalloc {
 impl<D: Design<Host>> Hooks<D> {
     /// Has all arenas of a jemalloc use these hooks from now on, and returns how many there are:
     /// those that it has, and those that it would create by itself for further threads (4 for each
-    /// CPU by default), which it creates now. Each costs some KiB. Arenas that the program creates
-    /// (`arenas.create`) can be given [`Hooks::table`] by it. Extents of 1 MiB or more return to
-    /// the hooks as soon as they are unused, with jemalloc 5.3 and later
-    /// (`arena.<i>.oversize_threshold`).
+    /// CPU by default) and for large blocks, which it creates now. Each costs 15 KiB, and each fork
+    /// writes to all of them. Arenas that the program creates (`arenas.create`) can be given
+    /// [`Hooks::table`] by it. Extents of 1 MiB or more return to the hooks as soon as they are
+    /// unused, with jemalloc 5.3 and later (`arena.<i>.oversize_threshold`).
     ///
     /// jemalloc must not retain memory (`opt.retain`), which is decided before its first
     /// allocation: see [`malloc_conf!`](crate::malloc_conf). What one of its arenas returns here,
@@ -252,6 +252,42 @@ impl<D: Design<Host>> Hooks<D> {
     ///
     /// See [`InstallError`]. Arenas that have the hooks by then keep them.
     pub fn install(&'static self, jemalloc: &Jemalloc) -> Result<usize, InstallError> {
+        self.check(jemalloc)?;
+        jemalloc.create_oversize_arena();
+        self.install_on(jemalloc, |_| true)
+    }
+
+    /// As [`Hooks::install`], but on the arenas that jemalloc uses by now, which is one as long as
+    /// the process has one thread, and on that for blocks of [`LARGE_BYTES`] or more if it
+    /// `has_large` ones. `install` is for the others, before there is a second thread: what is
+    /// allocated in an arena before comes from the machine.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Hooks::install`].
+    pub fn install_on_used(
+        &'static self,
+        jemalloc: &Jemalloc,
+        has_large: bool,
+    ) -> Result<usize, InstallError> {
+        self.check(jemalloc)?;
+        if has_large {
+            jemalloc.create_oversize_arena();
+        }
+        // What is asked for below is as of the last one of these.
+        // SAFETY: documented as a `uint64_t`.
+        unsafe { jemalloc.control("epoch", None, Some(1_u64)) }?;
+        self.install_on(jemalloc, |arena| {
+            let mut is_used = false;
+            let name = format!("arena.{arena}.initialized");
+            // SAFETY: documented as a `bool`.
+            let asked = unsafe { jemalloc.control(&name, Some(&mut is_used), None) };
+            asked.is_err() || is_used
+        })
+    }
+
+    /// Refuses a jemalloc that cannot use the hooks.
+    fn check(&'static self, jemalloc: &Jemalloc) -> Result<(), InstallError> {
         let frame_bytes = self.heap().frame_bytes();
         let mut page_bytes = 0_usize;
         // SAFETY: documented as a `size_t`.
@@ -262,12 +298,17 @@ impl<D: Design<Host>> Hooks<D> {
         let mut retains = false;
         // SAFETY: documented as a `bool`.
         unsafe { jemalloc.control("opt.retain", Some(&mut retains), None) }?;
-        if retains {
-            return Err(InstallError::Retains);
-        }
-        jemalloc.create_oversize_arena();
-        let arenas = jemalloc.arenas()?;
-        for arena in 0..arenas {
+        if retains { Err(InstallError::Retains) } else { Ok(()) }
+    }
+
+    /// Has those arenas that are wanted use the hooks. Returns how many these are.
+    fn install_on(
+        &'static self,
+        jemalloc: &Jemalloc,
+        is_wanted: impl Fn(c_uint) -> bool,
+    ) -> Result<usize, InstallError> {
+        let mut installed = 0;
+        for arena in (0..jemalloc.arenas()?).filter(|&arena| is_wanted(arena)) {
             let mut had: *const ExtentHooks = null();
             let name = format!("arena.{arena}.extent_hooks");
             // SAFETY: documented as a pointer to hooks.
@@ -282,8 +323,9 @@ impl<D: Design<Host>> Hooks<D> {
             // Refused before jemalloc 5.3, where they stay for their decay.
             // SAFETY: documented as a `size_t`.
             let _refused = unsafe { jemalloc.control(&name, None, Some(LARGE_BYTES)) };
+            installed += 1;
         }
-        Ok(arenas as usize)
+        Ok(installed)
     }
 
     /// Notes the hooks that an arena had; whether they are the same as the others' were.

@@ -55,7 +55,7 @@ mod table;
 mod tests;
 
 pub use hooks::Hooks;
-pub use install::{InstallError, Jemalloc, Mallctl};
+pub use install::{InstallError, Jemalloc, LARGE_BYTES, Mallctl};
 pub use table::ExtentHooks;
 
 #[cfg(doc)]

@@ -34,6 +34,7 @@ pub(crate) struct FrameArena<P: Platform, D: Design<P> = Freehold<P>> {
     pub(crate) allocator: Machine<P, D>,
     pub(crate) contents: Vec<LoomCell<u32>>,
     pub(crate) extent: Extent,
+    pub(crate) gate: ForkMutex<()>,
     /// Whether the machine takes no memory back.
     pub(crate) refuses: bool,
 }
@@ -57,6 +58,7 @@ impl<P: Platform + Default, D: Design<P>> FrameArena<P, D> {
         FrameArena {
             allocator: Machine::new(P::default(), &config, &Default::default()),
             contents: (0..frames).map(|_| LoomCell::new(0)).collect(),
+            gate: ForkMutex::new(()),
             extent: Extent { parts: ForkMutex::new([Part { start, frames: count }]) },
             refuses,
         }
@@ -94,6 +96,23 @@ impl<P: Platform, D: Design<P>> FrameArena<P, D> {
 
     pub(crate) fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
         self.allocator.free(pfn, order)
+    }
+
+    pub(crate) fn extent(&self) -> &Extent {
+        &self.extent
+    }
+
+    pub(crate) fn forks_wait(&self) -> ForkGuard<'_, ()> {
+        self.gate.lock()
+    }
+
+    /// No process forks here.
+    pub(crate) fn ensure_repaired(&self) {}
+
+    /// What an arena without room to grow may come to have.
+    pub(crate) fn room(&self, nth: usize) -> Option<(Pfn, Pfn)> {
+        let part = self.extent.parts.lock();
+        part.get(nth).map(|part| (part.start, part.start + part.frames))
     }
 
     pub(crate) fn grow_by(
@@ -176,22 +195,5 @@ impl<T> Deref for ForkGuard<'_, T> {
 impl<T> Drop for ForkGuard<'_, T> {
     fn drop(&mut self) {
         self.0.release();
-    }
-}
-
-/// What a fork would call: there is none.
-#[expect(dead_code, reason = "there is none")]
-pub(crate) trait Forks: Send {
-    fn freeze(&self);
-    fn thaw(&self);
-    fn thaw_copy(&self);
-}
-
-#[derive(Debug)]
-pub(crate) struct Registration;
-
-impl Registration {
-    pub(crate) fn new(_what: Box<dyn Forks>) -> Result<Self, HostError> {
-        Ok(Registration)
     }
 }

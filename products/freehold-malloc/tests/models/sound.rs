@@ -6,7 +6,7 @@ pub(crate) type Host = crate::loom_platform::LoomPlatform;
 pub(crate) type FrameArena<D> = crate::ground::FrameArena<Host, D>;
 
 pub(crate) use crate::ground as clock;
-pub(crate) use crate::ground::{ForkGuard, ForkMutex, Forks, Registration};
+pub(crate) use crate::ground::ForkGuard;
 
 #[expect(unreachable_pub, reason = "the crate has it public")]
 #[path = "../../src/heap/mod.rs"]

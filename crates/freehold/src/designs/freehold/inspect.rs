@@ -127,7 +127,8 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
         // After the counts of allocated frames: of those, only what is not in use any more has been
         // freed.
         let (mut used, mut doubles) = (0, 0);
-        for pageblock in self.pageblocks().all() {
+        let all = self.zones.indexes().flat_map(|zone| self.zones.pageblocks_of(zone));
+        for pageblock in all {
             let (of_pageblock, twice) = self.zones.count_used(pageblock);
             used += u64::from(of_pageblock);
             doubles += u64::from(twice);

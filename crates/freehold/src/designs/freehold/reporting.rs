@@ -1,8 +1,8 @@
 //! Free page reporting: a hypervisor is told which whole pageblocks are free, and has their memory
 //! until they are used again.
 //!
-//! Whether one was reported is in its state, as its order: a whole pageblock has none otherwise, and
-//! whatever it is used for next sets another. So nothing else knows of it.
+//! Whether one was reported is in its state, as its order: a whole pageblock has none otherwise,
+//! and whatever it is used for next sets another. So nothing else knows of it.
 //!
 //! Source: Linux 6.12 `mm/page_reporting.c`.
 
@@ -21,14 +21,15 @@ use crate::zone::watermark::Watermark;
 const BATCH: usize = 32;
 
 impl<P: Platform> PageAllocator<P, Freehold<P>> {
-    /// Reports whole pageblocks that no CPU caches, have not been reported since they were used, and
-    /// that leave their zones above the low watermark: at most 32 of them, by their first frames.
+    /// Reports whole pageblocks that no CPU caches, that have not been reported since they were
+    /// used, and without which their zones stay above the low watermark: at most 32 of them, by
+    /// their first frames.
     /// They count as allocated until `report` returns; so it may take its time, and what they
     /// contain may be lost. If it returns that it did report them, they are not reported again
     /// before their next use. Returns how many were reported; 0 also if there are none.
     ///
-    /// Cost, beside that of `report`: some nanoseconds for each pageblock that was reported before,
-    /// some hundred for each that is now.
+    /// Cost, beside that of `report`: a cache line for each pageblock that was reported before, a
+    /// few for each that is now.
     pub fn report_free(&self, report: impl FnOnce(&[Pfn]) -> bool) -> usize {
         let (zones, context) = (&self.design().zones, self.context());
         let (mut taken, mut many) = ([Pfn::default(); BATCH], 0);
@@ -99,7 +100,10 @@ impl<P: Platform> Zones<P> {
         self.note_direct_free(context, zone, Order::PAGEBLOCK.frames());
         if self.pageblocks.end_huge(held.head) {
             self.zone(zone).add_free(FRAMES);
-            self.put_in_pool_as(held.head, is_reported);
+            match is_reported {
+                true => self.put_reported_in_pool(held.head),
+                false => self.put_in_pool(held.head),
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Surplus: what no CPU caches, given to an allocator that this one stands in front of.
 //!
 //! There, the lists of the other allocator have most of the free memory, and this one has what its
-//! CPUs work with. What the other one has counts as allocated here. It gives frames by freeing them,
-//! whole pageblocks at best, and gets them back a pageblock at a time, adjacent ones as blocks: its
-//! lock is taken once for all of these, and it has that much less to merge.
+//! CPUs work with. What the other one has counts as allocated here. It gives frames by freeing
+//! them, whole pageblocks at best, and gets them back a pageblock at a time, adjacent ones as
+//! blocks: its lock is taken once for all of these, and it has that much less to merge.
 
 use super::Freehold;
 use super::pageblocks::run::{WORD_FRAMES, WORD_ORDER, ones, starts};
@@ -25,8 +25,8 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
     /// be freed by [`free_range`](Self::free_range), and each frame by itself. To take what CPUs
     /// cache as well, call [`drain_all`](Self::drain_all) before.
     ///
-    /// Waits for no other call, so a handler may call it: a pageblock that another call holds at the
-    /// moment is passed over. Cost: some hundred nanoseconds a
+    /// Waits for no other call, so a handler may call it: a pageblock that another call holds at
+    /// the moment is passed over. Cost: a few cache lines for each
     /// pageblock.
     pub fn take_surplus(&self, keep: FrameCount, mut taken: impl FnMut(Pfn, Order)) -> FrameCount {
         let (zones, context) = (&self.design().zones, self.context());

@@ -206,7 +206,9 @@ fn trees_are_rebuilt_with_all_levels() {
     let frames = machine(4200);
     let (zones, tree) = (&frames.design().zones, frames.design().zones.zone(ZONE).pool());
     for is_member in [|bit| bit % 97 == 3, |bit| bit == 4199, |bit| bit == 64, |_| false] {
-        zones.forest.rebuild(tree, 1, |bit| u64::from(bit < 4200 && is_member(bit)));
+        zones
+            .forest
+            .rebuild(tree, 1, 0..tree.bits(), |bit| u64::from(bit < 4200 && is_member(bit)));
         let mut found = Vec::new();
         while let Some(bit) = zones.forest.next(tree, found.last().map_or(0, |last| last + 1)) {
             found.push(bit);

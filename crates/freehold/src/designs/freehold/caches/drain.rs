@@ -27,9 +27,9 @@ impl<P: Platform> Upkeep<P> for Freehold<P> {
         for zone in self.zones.indexes() {
             let Some(guard) = self.lock(context, cpu, zone, IfLeased::Revoke) else { continue };
             guard.drain();
-            for pageblock in self.pageblocks().all() {
+            for pageblock in self.zones.pageblocks_of(zone) {
                 let state = self.pageblocks().state(pageblock);
-                if state.is_split_of(cpu) && self.pageblocks().zone(pageblock) == zone {
+                if state.is_split_of(cpu) {
                     debug_assert!(!state.is_listed(), "all that were listed are gone");
                     guard.release(pageblock);
                 }

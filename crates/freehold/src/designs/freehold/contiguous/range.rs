@@ -7,9 +7,9 @@ use crate::compact::state::CompactionState;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::caches::lock::IfLeased;
-use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::designs::places::{Obstacle, Place, Places, first_place};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
@@ -20,6 +20,10 @@ use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 
 /// How often the remote queues are looked through for a pageblock that is to be removed.
 const LOOKS: usize = 8;
+
+/// A range lies in pageblocks of its own if they are larger by no more than this share of it:
+/// others, if they fit, go into what is left of pageblocks first.
+const REST_SHARE_MAX: u64 = 8;
 
 impl<P: Platform> Ranges<P> for Freehold<P> {
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
@@ -74,6 +78,19 @@ impl<P: Platform> Places<P> for Freehold<P> {
                 self.drain_cache(context, cpu, zone);
             }
         }
+    }
+
+    fn free_place(&self, zone: ZoneIndex, request: &RangeRequest) -> Option<FrameRange> {
+        let pageblocks = request.frames.get().div_ceil(u64::from(FRAMES));
+        let rest = pageblocks * u64::from(FRAMES) - request.frames.get();
+        if rest > request.frames.get() / REST_SHARE_MAX {
+            return None;
+        }
+        let align = request.align.get().div_ceil(u64::from(FRAMES)).max(1);
+        let first = self.zones.find_adjacent(zone, pageblocks as usize, align)?;
+        let (stretches, first) = (self.stretches(), FrameIndex(first.frame()));
+        let range = stretches.locate(stretches.pfn_of(first), request.frames);
+        range.filter(|range| range.first == first)
     }
 
     fn survey(

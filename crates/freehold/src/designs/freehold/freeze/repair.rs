@@ -175,7 +175,7 @@ impl<P: Platform> Freehold<P> {
     fn repair_trees(&self, zone: ZoneIndex) {
         let state = |bit| {
             let pageblock = self.zones.pageblock_at(zone, bit);
-            // Trees may begin before the tables, and end after the zone.
+            // A word of the trees has bits before the tables, and behind the zone.
             let is_here = pageblock.index() < self.pageblocks().len()
                 && self.pageblocks().zone_if_any(pageblock) == Some(zone);
             let state = if is_here { self.pageblocks().state(pageblock) } else { State::ABSENT };
@@ -190,7 +190,12 @@ impl<P: Platform> Freehold<P> {
             }
             _ => 0,
         };
-        self.zones.forest.rebuild(self.zones.zone(zone).pool(), TREES, trees);
+        let record = self.zones.zone(zone);
+        let bits = match record.extent() {
+            none if none.is_empty() => 0..0,
+            of => record.bit(PageblockIndex(of.start))..record.bit(PageblockIndex(of.end - 1)) + 1,
+        };
+        self.zones.forest.rebuild(record.pool(), TREES, bits, trees);
     }
 
     /// Queues a pageblock with remote frees, or collects them.

@@ -251,11 +251,6 @@ impl<P: Platform> Pageblocks<P> {
     pub(crate) fn len(&self) -> usize {
         self.twins.len()
     }
-
-    pub(crate) fn all(&self) -> impl DoubleEndedIterator<Item = PageblockIndex> + use<P> {
-        (0..self.len() as u32).map(PageblockIndex)
-    }
-
     /// Which frames the tables have records for.
     pub(crate) fn stretches(&self) -> &Stretches<P> {
         &self.stretches

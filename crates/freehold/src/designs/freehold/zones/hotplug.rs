@@ -33,6 +33,7 @@ impl<P: Platform> Zones<P> {
         }
         self.check_unused(span, zone)?;
         for (pageblock, part) in span.pageblocks() {
+            trees.extend(pageblock.0..pageblock.0 + 1);
             self.add_part(context.cpu_here(), zone, pageblock, part);
         }
         self.resize(context, &hotplug);

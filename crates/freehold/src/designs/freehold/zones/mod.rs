@@ -188,7 +188,7 @@ impl<P: Platform> Zones<P> {
     ) -> impl Iterator<Item = PageblockIndex> + '_ {
         let is_there =
             move |block: &PageblockIndex| self.pageblocks.zone_if_any(*block) == Some(zone);
-        self.pageblocks.all().filter(is_there)
+        self.zone(zone).extent().map(PageblockIndex).filter(is_there)
     }
 
     /// The bit of a pageblock in the trees of its zone.

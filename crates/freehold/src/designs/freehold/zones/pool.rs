@@ -18,15 +18,14 @@ const WORD_ORDER: u8 = 6;
 impl<P: Platform> Zones<P> {
     /// Puts a whole pageblock into the pool. The caller holds it, and its frames are in the level.
     pub(crate) fn put_in_pool(&self, pageblock: PageblockIndex) {
-        self.put_in_pool_as(pageblock, false);
+        self.pageblocks.mark_whole(pageblock, Holder::None);
+        self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
     }
 
-    /// The same for one that was reported, or not.
-    pub(crate) fn put_in_pool_as(&self, pageblock: PageblockIndex, is_reported: bool) {
+    /// The same for one that a hypervisor has.
+    pub(crate) fn put_reported_in_pool(&self, pageblock: PageblockIndex) {
         self.pageblocks.mark_whole(pageblock, Holder::None);
-        if is_reported {
-            self.pageblocks.update(pageblock, State::report);
-        }
+        self.pageblocks.update(pageblock, State::report);
         self.forest.insert(self.zone_of(pageblock).pool(), self.bit(pageblock));
     }
 
@@ -127,6 +126,28 @@ impl<P: Platform> Zones<P> {
                 return Some(first);
             }
             next = self.forest.next(pool, (word + 1) * 64);
+        }
+        None
+    }
+
+    /// The lowest of so many adjacent pageblocks in the pool, of which the first has a number that is
+    /// a multiple of `align`: a hint. Those of two stretches of memory may be among them.
+    pub(crate) fn find_adjacent(
+        &self,
+        zone: ZoneIndex,
+        count: usize,
+        align: u64,
+    ) -> Option<PageblockIndex> {
+        let pool = self.zone(zone).pool();
+        let mut next = self.forest.next(pool, 0);
+        while let Some(bit) = next {
+            let number = self.pageblocks.number(self.pageblock_at(zone, bit));
+            let start = bit + (number.next_multiple_of(align) - number) as usize;
+            let end = self.forest.run_end(pool, start, start + count);
+            if end == start + count {
+                return Some(self.pageblock_at(zone, start));
+            }
+            next = self.forest.next(pool, end.max(bit + 1));
         }
         None
     }

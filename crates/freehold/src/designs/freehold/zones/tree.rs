@@ -16,10 +16,12 @@
 //! sees the summary cleared and sets it. Or the setter's step comes first: then the re-check finds
 //! the bit, and the summary is set again.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crate::Error;
 use crate::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::memmap::zeroable::zeroable;
 use crate::platform::{Platform, Word};
 
 /// The bitmap and its summaries.
@@ -33,12 +35,19 @@ const LINE: usize = 8;
 
 /// The words of all trees.
 pub(crate) struct Forest<P: Platform> {
-    words: Table<P::U64>,
+    words: Table<TreeWord<P>>,
 }
+
+/// A word of a tree: no member at first.
+struct TreeWord<P: Platform> {
+    word: P::U64,
+}
+
+zeroable!(TreeWord { word: P::U64::ZERO_BYTES });
 
 /// Where the words of a [`Forest`] will lie.
 pub(crate) struct ForestPlan<P: Platform> {
-    words: TablePlan<P::U64>,
+    words: TablePlan<TreeWord<P>>,
 }
 
 /// Where the words of one tree lie.
@@ -112,12 +121,12 @@ impl<P: Platform> Forest<P> {
     }
 
     pub(crate) fn carve(plan: &ForestPlan<P>, carver: &mut Carver) -> Self {
-        Forest { words: carver.table(plan.words, |_| P::U64::new(0)) }
+        Forest { words: carver.zero_table(plan.words, |_| TreeWord { word: P::U64::new(0) }) }
     }
 
     #[inline]
     fn word(&self, tree: &Tree, level: usize, index: usize) -> &P::U64 {
-        self.words.get(tree.levels[level] + index)
+        &self.words.get(tree.levels[level] + index).word
     }
 
     /// Whether a pageblock is in the set: a hint, unless no other CPU changes it.
@@ -231,12 +240,23 @@ impl<P: Platform> Forest<P> {
         }
     }
 
-    /// Rebuilds so many trees, from `first` on, and their summaries. `members` has a bit for each
-    /// that a pageblock is in. No other CPU reads or changes them. What is right already is not
-    /// written.
-    pub(crate) fn rebuild(&self, first: &Tree, trees: usize, members: impl Fn(usize) -> u64) {
+    /// Rebuilds so many trees, from `first` on, and their summaries, for bits in a range: others
+    /// are clear. `members` has a bit for each that a pageblock is in. No other CPU reads or
+    /// changes them. What is right already is not written.
+    pub(crate) fn rebuild(
+        &self,
+        first: &Tree,
+        trees: usize,
+        bits: Range<usize>,
+        members: impl Fn(usize) -> u64,
+    ) {
         let words = level_words(first.bits);
-        for index in 0..first.bits.div_ceil(BITS) {
+        // The words of a level that stand for these bits.
+        let of_level = |level: usize| {
+            let bits_of_word = BITS.pow(level as u32 + 1);
+            bits.start / bits_of_word..words[level].min(bits.end.div_ceil(bits_of_word))
+        };
+        for index in of_level(0) {
             let mut of_trees = [0; BITS];
             for bit in (0..BITS).take_while(|bit| index * BITS + bit < first.bits) {
                 let mut of = members(index * BITS + bit);
@@ -251,7 +271,7 @@ impl<P: Platform> Forest<P> {
         }
         for (nth, level) in (0..trees).flat_map(|nth| (1..LEVELS).map(move |level| (nth, level))) {
             let tree = first.nth(nth);
-            for index in 0..words[level] {
+            for index in of_level(level) {
                 // Relaxed: there is no other thread.
                 let is_set = |bit| self.word(&tree, level - 1, bit).load(Relaxed) != 0;
                 let below = index * BITS..words[level - 1].min((index + 1) * BITS);
@@ -300,6 +320,19 @@ impl<P: Platform> Forest<P> {
             };
         }
         None
+    }
+
+    /// The first place at or behind `from` that is not in the set, or `most`: a hint.
+    pub(crate) fn run_end(&self, tree: &Tree, from: usize, most: usize) -> usize {
+        let (mut at, most) = (from, most.min(tree.bits));
+        while at < most {
+            let absent = !self.members(tree, at / BITS) & !0 << (at % BITS);
+            at = at / BITS * BITS + absent.trailing_zeros() as usize;
+            if absent != 0 {
+                break;
+            }
+        }
+        at.min(most)
     }
 
     /// The members of one word, all 64 of them: a hint.

@@ -1,6 +1,7 @@
 //! The record of a zone: its level, the trees of its pool and orphans, watermarks and counters. It
 //! has no lock but that of compaction.
 
+use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::tree::Tree;
@@ -44,6 +45,9 @@ struct Setup<P: Platform> {
     /// The first of those by runs: see `runs`.
     runs: Tree,
     managed: P::U64,
+    /// The pageblocks among which are all that ever had memory: the first in the lower half, and
+    /// the one behind the last in the upper.
+    extent: P::U64,
     /// How many spares each cache may have; 0 or 1 for one.
     spares_max: P::U32,
     watermarks: Watermarks<P>,
@@ -96,6 +100,7 @@ impl<P: Platform> Zone<P> {
                 orphans,
                 runs,
                 managed,
+                extent: zero(),
                 spares_max: P::U32::new(0),
                 watermarks,
             },
@@ -170,6 +175,20 @@ impl<P: Platform> Zone<P> {
 
     pub(crate) fn sub_managed(&self, frames: u64) {
         self.setup.managed.fetch_add(frames.wrapping_neg(), Relaxed);
+    }
+
+    /// The pageblocks among which are all that ever had memory.
+    pub(crate) fn extent(&self) -> Range<u32> {
+        let both = self.setup.extent.load(Relaxed);
+        both as u32..(both >> 32) as u32
+    }
+
+    /// Makes pageblocks part of the extent. The caller holds the hotplug lock.
+    pub(crate) fn extend(&self, pageblocks: Range<u32>) {
+        let had = self.extent();
+        let start = if had.is_empty() { pageblocks.start } else { had.start.min(pageblocks.start) };
+        let end = had.end.max(pageblocks.end);
+        self.setup.extent.store(u64::from(end) << 32 | u64::from(start), Relaxed);
     }
 
     /// How many spares a cache may have. It may have one if this is 0.
