@@ -160,6 +160,9 @@ static void null_everywhere(const freehold_arena *arena)
     freehold_lease_end(NULL);
     CHECK(!freehold_contains(NULL, &block) && !freehold_contains(arena, NULL));
     CHECK(freehold_base(NULL) == NULL && freehold_frame_bytes(NULL) == 0);
+    CHECK(freehold_is_full(FREEHOLD_ENOMEM) && freehold_is_full(FREEHOLD_EWATERMARK));
+    CHECK(freehold_is_full(FREEHOLD_EBUSY) && !freehold_is_full(FREEHOLD_EWOULDWAIT));
+    CHECK(!freehold_is_full(FREEHOLD_OK) && !freehold_is_full(-1));
     CHECK(freehold_strerror(-1) != NULL && freehold_strerror(1000) != NULL);
 }
 

@@ -43,8 +43,9 @@
 //! design, whatever other threads of the parent were doing. Handlers of `pthread_atfork(3)`, which
 //! the first arena installs, take all locks of all arenas before a fork and release them after.
 //! This costs calls nothing. A fork waits for calls that hold a lock, and takes 0.1 µs longer for
-//! each arena; the child takes about 20 µs for each GiB to repair what other threads were doing
-//! without a lock ([`thaw_copy`](freehold::PageAllocator::thaw_copy)).
+//! each arena; the child takes about 20 µs for each GiB that the arena has, or had, to repair what
+//! other threads were doing without a lock
+//! ([`thaw_copy`](freehold::PageAllocator::thaw_copy)).
 //!
 //! | what | in the child |
 //! |---|---|

@@ -280,6 +280,7 @@ pub struct RangeRequest {
     pub frames: FrameCount,
     pub(crate) align: FrameCount,
     pub(crate) at: Option<Pfn>,
+    pub(crate) is_soonest: bool,
     #[doc(hidden)]
     pub near: Request,
 }
@@ -288,7 +289,7 @@ impl RangeRequest {
     /// So many frames, anywhere near the calling CPU, from any zone but the movable ones.
     pub const fn new(frames: FrameCount) -> Self {
         let near = Request::new(Order::ZERO).migratetype(MigrateType::Unmovable);
-        RangeRequest { frames, align: FrameCount::new(1), at: None, near }
+        RangeRequest { frames, align: FrameCount::new(1), at: None, is_soonest: false, near }
     }
 
     /// The first frame's number is to be a multiple of this, a power of two.
@@ -299,6 +300,12 @@ impl RangeRequest {
     /// Exactly these frames.
     pub const fn at(self, first: Pfn) -> Self {
         RangeRequest { at: Some(first), ..self }
+    }
+
+    /// At the place that is found soonest, and not at the lowest one: `freehold` takes whole
+    /// pageblocks that are free, without a search, as long as it has enough of them in a row.
+    pub const fn soonest(self) -> Self {
+        RangeRequest { is_soonest: true, ..self }
     }
 
     /// Prefers this node to the one of the CPU that asks; others follow by distance.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use draws::draws;
 use freehold_host::{Arena, FrameCount};
-use freehold_malloc::jemalloc::{ExtentHooks, Hooks, Jemalloc};
+use freehold_malloc::jemalloc::{ExtentHooks, Hooks, Jemalloc, LARGE_BYTES};
 use freehold_malloc::{HeapSettings, PurgeAges};
 use tikv_jemalloc_sys as sys;
 
@@ -51,6 +51,12 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     let arena = arena.min_free(FrameCount::ZERO);
     let hooks = Hooks::new(arena, HeapSettings::default()).unwrap().leak();
     let heap = hooks.heap();
+    let used = hooks.install_on_used(&Jemalloc::TIKV, false).unwrap();
+    let has_large = hooks.install_on_used(&Jemalloc::TIKV, true).unwrap();
+    assert!(used < 5 && has_large == used + 1, "{used} and {has_large}");
+    // SAFETY: stays allocated.
+    let large = unsafe { sys::malloc(LARGE_BYTES) };
+    assert!(heap.contains(large), "the one for large blocks has the hooks");
     assert_eq!(hooks.install(&Jemalloc::TIKV), Ok(5), "four, and the one for large allocations");
     assert_eq!(hooks.install(&Jemalloc::TIKV), Ok(5), "again");
     Jemalloc::TIKV.set_dirty_decay(Duration::from_millis(10)).unwrap();

@@ -18,8 +18,10 @@ const MIB: usize = 1 << 20;
 /// Frames that went to the machine while threads were at work.
 static PURGED: AtomicU64 = AtomicU64::new(0);
 
+/// An arena that begins with 4 MiB.
 fn managed(bytes: usize) -> &'static Managed {
-    let arena = Arena::builder().bytes(bytes).cpus(2).nodes(1).min_free(FrameCount::ZERO);
+    let arena = Arena::builder().bytes(4 * MIB).capacity_bytes(bytes).cpus(2).nodes(1);
+    let arena = arena.min_free(FrameCount::ZERO).map_as_it_grows(true);
     Managed::new(arena, HeapSettings::default()).unwrap().leak()
 }
 
@@ -28,7 +30,7 @@ fn managed(bytes: usize) -> &'static Managed {
 fn mimalloc_lives_in_the_arena_and_gives_it_back() {
     // SAFETY: sets the option of this number, before any other call.
     unsafe { sys::mi_option_set(40, 1) };
-    let managed = managed(512 * MIB);
+    let managed = managed(4096 * MIB);
     assert_eq!(managed.manage(&Mimalloc::SYS), Err(ManageError::CommitsOnDemand));
     // SAFETY: as above.
     unsafe { sys::mi_option_set(40, 0) };
@@ -50,6 +52,15 @@ fn mimalloc_lives_in_the_arena_and_gives_it_back() {
     let purged = heap.purge(PurgeAges::ALL).unwrap().frames.get() + PURGED.load(Relaxed);
     assert!(purged > 1000, "{purged} frames");
     churn(managed, 7);
+    let has_mib = || heap.total_frames().get() >> 8;
+    assert!(has_mib() < 512, "{} MiB for what is used", has_mib());
+    // More than it was given at first: it is given more. Nothing touches it.
+    for nth in 0..80 {
+        // SAFETY: stays allocated.
+        let block = unsafe { sys::mi_malloc(20 * MIB) };
+        assert!(heap.contains(block), "block {nth}");
+    }
+    assert!(has_mib() > 1600, "{} MiB", has_mib());
 }
 
 /// A slice of mimalloc's is never a part of a frame, of which the rest is in use.

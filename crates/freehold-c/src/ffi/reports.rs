@@ -102,6 +102,16 @@ pub unsafe extern "C" fn freehold_last_message(text: *mut c_char, size: usize) -
     message.len()
 }
 
+/// Whether an error says that the arena has no room for what was asked for, now or at all: it is
+/// FREEHOLD_ENOMEM, FREEHOLD_EWATERMARK or FREEHOLD_EBUSY. A cache gives something up then, and
+/// asks again.
+///
+/// Threads: any. Signals: safe.
+#[unsafe(no_mangle)]
+pub extern "C" fn freehold_is_full(error: i32) -> bool {
+    [FREEHOLD_ENOMEM, FREEHOLD_EWATERMARK, FREEHOLD_EBUSY].iter().any(|full| *full as i32 == error)
+}
+
 /// Writes as much of a text as there is room for, and a 0 behind it.
 ///
 /// # Safety

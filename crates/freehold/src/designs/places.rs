@@ -94,8 +94,8 @@ pub trait Places<P: Platform> {
     );
 }
 
-/// Tries the places for a range in one zone after the other: one that is known to be free, and then
-/// all, lowest first. The node of the request is filled in.
+/// Tries the places for a range, lowest first in one zone after the other, unless it may have one
+/// that is known to be free. The node of the request is filled in.
 pub fn alloc_range<P: Platform>(
     design: &impl Places<P>,
     context: Context<'_, P>,
@@ -118,8 +118,9 @@ pub fn alloc_range<P: Platform>(
     }
     let (mut is_busy, mut too_full) = (false, None);
     for zone in usable(zones, &request.near, |zone| design.node(zone)) {
-        let free = request.at.is_none().then(|| design.free_place(zone, request)).flatten();
-        if let Some(range) = free
+        let is_soonest = request.is_soonest && request.at.is_none();
+        if is_soonest
+            && let Some(range) = design.free_place(zone, request)
             && design.take(context, zone, range, owner).is_ok()
         {
             design.note_range(context, zones, request, zone);

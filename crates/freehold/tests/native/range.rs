@@ -13,6 +13,7 @@ test_designs!(TestPlatform: [
     requests_that_make_no_sense_are_refused,
     ranges_leave_the_reserves_alone,
     a_range_lies_where_the_lowest_could,
+    the_soonest_place_is_one_of_all,
     large_blocks_move_out_of_the_way,
     ranges_are_freed_in_parts_or_at_once_but_not_twice,
     a_range_that_is_freed_is_memory_of_one_zone,
@@ -45,6 +46,31 @@ fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<Test
             check_books(&*machine, 0);
             let zone = machine.zones().next().unwrap();
             assert_eq!(zone.free_blocks[10], FRAMES / 1024, "everything merges again");
+        }
+    }
+}
+
+/// A range that may lie anywhere lies where it is found soonest: it is there, it is aligned, and
+/// the last one is found in what is left.
+fn the_soonest_place_is_one_of_all<D: Design<TestPlatform>>() {
+    const FRAMES: u64 = 16 * PAGEBLOCK;
+    for count in [511, 512, 700, 1024, 1500] {
+        for align in [1, 256, 1024] {
+            let machine = machine::<D>(FRAMES);
+            let stone = machine.alloc_range(ask(1).at(Pfn::new(5)), &Immovable).unwrap();
+            let request = ask(count).align(frames(align)).soonest();
+            let take = || machine.alloc_range(request, &Immovable).ok();
+            let all: Vec<Pfn> = std::iter::from_fn(take).collect();
+            assert!(all.iter().all(|pfn| pfn.get().is_multiple_of(align)));
+            check_books(&*machine, 1 + count * all.len() as u64);
+            // No other place is left.
+            let lowest = machine.alloc_range(ask(count).align(frames(align)), &Immovable);
+            lowest.expect_err("all that fit were taken");
+            assert!(all.len() as u64 >= FRAMES / count.next_multiple_of(align.max(PAGEBLOCK)) - 1);
+            all.iter().for_each(|&pfn| machine.free_range(pfn, frames(count)).unwrap());
+            machine.free(stone, Order::ZERO).unwrap();
+            settle(&*machine);
+            check_books(&*machine, 0);
         }
     }
 }

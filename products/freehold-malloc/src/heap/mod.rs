@@ -332,7 +332,7 @@ impl<D: Design<Host>> PageHeap<D> {
 
     fn alloc_range(&self, frames: FrameCount, align: FrameCount) -> Result<Pfn, Error> {
         let allocator = self.arena.allocator();
-        let request = RangeRequest::new(frames).align(align);
+        let request = RangeRequest::new(frames).align(align).soonest();
         let first = allocator.alloc_range(request, &Immovable);
         first.or_else(|_| {
             // Frames that CPUs keep on their lists may be all that is in the way.

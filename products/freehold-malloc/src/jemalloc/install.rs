@@ -238,8 +238,8 @@ impl Jemalloc {
 impl<D: Design<Host>> Hooks<D> {
     /// Has all arenas of a jemalloc use these hooks from now on, and returns how many there are:
     /// those that it has, and those that it would create by itself for further threads (4 for each
-    /// CPU by default) and for large blocks, which it creates now. Each costs 15 KiB, and each fork
-    /// writes to all of them. Arenas that the program creates (`arenas.create`) can be given
+    /// CPU by default) and for large blocks, which it creates now. Each costs 64 KiB, and each fork
+    /// writes to 8 pages of it. Arenas that the program creates (`arenas.create`) can be given
     /// [`Hooks::table`] by it. Extents of 1 MiB or more return to the hooks as soon as they are
     /// unused, with jemalloc 5.3 and later (`arena.<i>.oversize_threshold`).
     ///

@@ -153,6 +153,26 @@ fn a_heap_grows_to_its_capacity_and_no_further() {
     assert!(large.is_zeroed);
 }
 
+/// For users that choose places themselves, in all of the capacity.
+#[test]
+fn a_place_beyond_what_a_heap_has_is_added() {
+    for maps in [false, true] {
+        let builder = Arena::builder().bytes(4 * MIB).capacity_bytes(64 * MIB).cpus(2).nodes(1);
+        let builder = builder.min_free(FrameCount::ZERO).map_as_it_grows(maps);
+        let heap = PageHeap::build(builder, HeapSettings::default()).unwrap();
+        let place = Pfn::new(5000);
+        assert_eq!(heap.alloc_at(place, frames(10)).map(|span| span.first), Ok(place));
+        assert_eq!(heap.alloc_at(place, frames(1)), Err(Error::RangeBusy));
+        let has = heap.arena().total_frames().get();
+        assert!((5010..6000).contains(&has), "{has} frames");
+        let last = Pfn::new(16 * 1024 - 1);
+        heap.alloc_at(last, frames(1)).unwrap();
+        assert_eq!(heap.alloc_at(last, frames(2)), Err(Error::BadRange));
+        heap.free(place, frames(10)).unwrap();
+        heap.arena().allocator().validate().unwrap();
+    }
+}
+
 #[test]
 fn wrong_calls_are_refused_and_change_nothing() {
     let heap = heap(8 * MIB, 0);

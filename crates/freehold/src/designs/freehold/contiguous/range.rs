@@ -21,10 +21,6 @@ use crate::units::{FrameCount, MigrateType, NodeId, Order, Pfn};
 /// How often the remote queues are looked through for a pageblock that is to be removed.
 const LOOKS: usize = 8;
 
-/// A range lies in pageblocks of its own if they are larger by no more than this share of it:
-/// others, if they fit, go into what is left of pageblocks first.
-const REST_SHARE_MAX: u64 = 8;
-
 impl<P: Platform> Ranges<P> for Freehold<P> {
     /// Frees all frames of a range. Of blocks that reach beyond it, the rest stays allocated.
     ///
@@ -81,11 +77,11 @@ impl<P: Platform> Places<P> for Freehold<P> {
     }
 
     fn free_place(&self, zone: ZoneIndex, request: &RangeRequest) -> Option<FrameRange> {
-        let pageblocks = request.frames.get().div_ceil(u64::from(FRAMES));
-        let rest = pageblocks * u64::from(FRAMES) - request.frames.get();
-        if rest > request.frames.get() / REST_SHARE_MAX {
+        if request.frames < Order::PAGEBLOCK.frames() {
+            // There may be room in what is left of pageblocks.
             return None;
         }
+        let pageblocks = request.frames.get().div_ceil(u64::from(FRAMES));
         let align = request.align.get().div_ceil(u64::from(FRAMES)).max(1);
         let first = self.zones.find_adjacent(zone, pageblocks as usize, align)?;
         let (stretches, first) = (self.stretches(), FrameIndex(first.frame()));
