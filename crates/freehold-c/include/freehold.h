@@ -871,6 +871,15 @@ freehold_error freehold_validate(const struct freehold_arena *arena,
  */
 size_t freehold_last_message(char *text, size_t size);
 
+/**
+ * Whether an error says that the arena has no room for what was asked for, now or at all: it is
+ * FREEHOLD_ENOMEM, FREEHOLD_EWATERMARK or FREEHOLD_EBUSY. A cache gives something up then, and
+ * asks again.
+ *
+ * Threads: any. Signals: safe.
+ */
+bool freehold_is_full(int32_t error);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
