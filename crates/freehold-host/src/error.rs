@@ -86,7 +86,8 @@ pub enum HostError {
 impl HostError {
     /// Whether other memory was where some was to be mapped.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(self, HostError::Map { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+        let taken = io::ErrorKind::AlreadyExists;
+        matches!(self, HostError::Map { source, .. } if source.kind() == taken)
     }
 }
 

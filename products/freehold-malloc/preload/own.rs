@@ -146,10 +146,11 @@ unsafe impl GlobalAlloc for Own {
             // SAFETY: as the caller promises.
             return unsafe { System.realloc(memory, layout, bytes) };
         }
-        // SAFETY: as the caller promises, here and below: of the same alignment.
-        let moved = unsafe { self.alloc(Layout::from_size_align_unchecked(bytes, layout.align())) };
+        let Ok(wanted) = Layout::from_size_align(bytes, layout.align()) else { return null_mut() };
+        // SAFETY: as the caller promises, it is not empty.
+        let moved = unsafe { self.alloc(wanted) };
         if !moved.is_null() {
-            // SAFETY: as above; both are that long, and do not overlap.
+            // SAFETY: both are that long, and do not overlap.
             unsafe { moved.copy_from_nonoverlapping(memory, bytes.min(layout.size())) };
         }
         moved

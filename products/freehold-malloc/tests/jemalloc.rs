@@ -51,9 +51,9 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
     let arena = arena.min_free(FrameCount::ZERO);
     let hooks = Hooks::new(arena, HeapSettings::default()).unwrap().leak();
     let heap = hooks.heap();
-    let used = hooks.install_on_used(&Jemalloc::TIKV, false).unwrap();
-    let has_large = hooks.install_on_used(&Jemalloc::TIKV, true).unwrap();
-    assert!(used < 5 && has_large == used + 1, "{used} and {has_large}");
+    let on_used = hooks.install_on_used(&Jemalloc::TIKV, false).unwrap();
+    let for_large = hooks.install_on_used(&Jemalloc::TIKV, true).unwrap();
+    assert!(on_used < 5 && for_large == on_used + 1, "{on_used} and {for_large}");
     // SAFETY: stays allocated.
     let large = unsafe { sys::malloc(LARGE_BYTES) };
     assert!(heap.contains(large), "the one for large blocks has the hooks");

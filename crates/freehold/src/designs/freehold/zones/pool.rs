@@ -130,8 +130,8 @@ impl<P: Platform> Zones<P> {
         None
     }
 
-    /// The lowest of so many adjacent pageblocks in the pool, of which the first has a number that is
-    /// a multiple of `align`: a hint. Those of two stretches of memory may be among them.
+    /// The lowest of so many adjacent pageblocks in the pool, of which the first has a number that
+    /// is a multiple of `align`: a hint. Those of two stretches of memory may be among them.
     pub(crate) fn find_adjacent(
         &self,
         zone: ZoneIndex,
