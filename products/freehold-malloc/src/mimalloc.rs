@@ -307,12 +307,15 @@ impl<D: Design<Host>> Managed<D> {
         if is_managed { Ok(()) } else { Err(ManageError::Refused { bytes }) }
     }
 
-    /// The frames that memory is made of, if it is of whole frames of the arena.
+    /// The frames that memory is made of, if it is of whole frames of the capacity: mimalloc was
+    /// given addresses that nothing is mapped at yet.
     fn frames_of(&self, start: *mut c_void, bytes: usize) -> Option<(Pfn, FrameCount)> {
         let (arena, size) = (self.heap.arena(), self.heap.arena().frame_size());
-        let is_whole = [start.addr(), bytes].iter().all(|it| it.is_multiple_of(size.bytes()));
+        let offset = start.addr().checked_sub(arena.base().addr().get())?;
+        let is_whole = [offset, bytes].iter().all(|it| it.is_multiple_of(size.bytes()));
+        let is_here = offset < arena.capacity_bytes() && is_whole;
         let frames = FrameCount::from_bytes(bytes, size);
-        arena.pfn_of(start).filter(|_| is_whole).map(|first| (first, frames))
+        is_here.then(|| (Pfn::from_address(offset as u64, size), frames))
     }
 
     /// Takes those of the frames that are not committed. Returns whether all of them are zero.
