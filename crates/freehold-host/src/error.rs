@@ -86,8 +86,8 @@ pub enum HostError {
 impl HostError {
     /// Whether other memory was where some was to be mapped.
     pub(crate) fn is_taken(&self) -> bool {
-        let taken = io::ErrorKind::AlreadyExists;
-        matches!(self, HostError::Map { source, .. } if source.kind() == taken)
+        let HostError::Map { source, .. } = self else { return false };
+        source.kind() == io::ErrorKind::AlreadyExists
     }
 }
 

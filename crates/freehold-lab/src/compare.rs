@@ -19,7 +19,7 @@ const VARIED: &str = "pcp=auto,fixed";
 
 /// The design that ratios refer to. Unless a command says what to vary, it alone takes the second
 /// value too: it is Linux 6.12's allocator with the first, and 4.16's with the second.
-const BASELINE: SimDesign = SimDesign::Real(DesignName::ZoneLock);
+pub(crate) const BASELINE: SimDesign = SimDesign::Real(DesignName::ZoneLock);
 
 /// Runs all designs on both machines, as far as the workload runs there.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {

@@ -30,6 +30,7 @@ mod race;
 mod replay;
 mod report;
 mod run;
+mod sensitivity;
 mod settings;
 mod shell;
 mod signals;
@@ -78,7 +79,10 @@ fn main() -> ExitCode {
     let outcome = match &cli.command {
         cli::Command::Run(args) => run::run(args),
         cli::Command::Stat(args) => stat::stat(args),
-        cli::Command::Compare(args) => compare::compare(args),
+        cli::Command::Compare(args) => match args.sensitivity {
+            true => sensitivity::sensitivity(args),
+            false => compare::compare(args),
+        },
         cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),

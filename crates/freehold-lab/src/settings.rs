@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::error::UsageError;
 use crate::replay::plan::Plan;
+use crate::sim::linux::{KERNEL, stands_for};
 
 /// What a command line gives to designs and workloads.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,13 @@ impl Assignments {
                 return Err(UsageError(unknown(name, tables)).into());
             }
             assignments.push((name.to_owned(), value.to_owned()));
+        }
+        // What a version of Linux stands for comes first, so that all else overrides it.
+        if let Some((_, version)) = assignments.iter().rev().find(|(name, _)| name == KERNEL.name) {
+            let known = stands_for(version)?
+                .filter(|(name, _)| tables.iter().any(|table| find(table, name).is_some()))
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
+            assignments = known.chain(assignments.clone()).collect();
         }
         Ok(Assignments { list: assignments, recording: None })
     }

@@ -16,6 +16,7 @@ use freehold_lru::{Lru, LruSettings, Owner};
 use crate::machine::Machine;
 use crate::platform::Sim;
 use crate::region::{Home, Region};
+use crate::spec::Picos;
 
 /// An allocator whose metadata lies in a [`Region`] of a machine, so that every access to it is
 /// charged.
@@ -66,6 +67,17 @@ impl<D: Design<P>, P: Platform> std::fmt::Debug for SimFrames<D, P> {
     }
 }
 
+/// What Linux's LRU costs beside this library's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LruCosts {
+    /// Whether what it knows of a frame is in the line of the allocator's record of it, as both are
+    /// in `struct page`; in a line of its own if the allocator has none of 64 bytes. Otherwise four
+    /// frames share a line.
+    pub in_page: bool,
+    /// Computation that comes with each access of its data, in picoseconds.
+    pub work_ps: Picos,
+}
+
 /// An LRU on a simulated machine, with its metadata in its own region.
 pub struct SimLru<O: Owner, P: Platform = Sim> {
     // Dropped in this order, as in `SimFrames`.
@@ -85,10 +97,17 @@ impl<O: Owner, P: Platform> SimLru<O, P> {
         platform: P,
         config: &Config<'_>,
         settings: &LruSettings,
+        costs: LruCosts,
         owner: O,
     ) -> Result<Self, Error> {
         let layout = Lru::<P, O>::layout(config, settings)?;
         let region = map(machine, config, &layout);
+        let records = layout.sections().find(|section| section.kind == SectionKind::LruFrames);
+        if let (true, Some(records)) = (costs.in_page, records) {
+            spread(machine, config, &region, &records);
+        }
+        let start = region.as_ptr().as_ptr() as usize;
+        machine.state_mut().set_work(start, region.len(), costs.work_ps);
         // SAFETY: As in `SimFrames::new`.
         let metadata = unsafe { Metadata::from_raw_parts(region.as_ptr(), region.len()) };
         let lru = Lru::new(platform, config, settings, metadata, owner)?;
@@ -114,6 +133,10 @@ impl<O: Owner, P: Platform> std::fmt::Debug for SimLru<O, P> {
 fn map(machine: &mut Machine, config: &Config<'_>, layout: &MetadataLayout) -> Region {
     let region = machine.map_region(layout.size(), layout.align());
     for section in layout.sections() {
+        if section.kind == SectionKind::Frames && section.stride_bytes == 64 {
+            let first = region.lines(whole(&section)).start;
+            machine.state_mut().frame_lines = Some(first);
+        }
         let kind = machine.kind(section.kind.name());
         machine.label(&region, whole(&section), kind);
         for (offsets, node) in homes(config, &section) {
@@ -121,6 +144,23 @@ fn map(machine: &mut Machine, config: &Config<'_>, layout: &MetadataLayout) -> R
         }
     }
     region
+}
+
+/// Gives each record of a frame the line of the allocator's record, or one of its own.
+fn spread(machine: &mut Machine, config: &Config<'_>, region: &Region, records: &MetadataSection) {
+    let kind = machine.kind(records.kind.name());
+    let state = machine.state_mut();
+    let first = state.frame_lines.unwrap_or_else(|| {
+        let first = state.add_lines(records.len_bytes / records.stride_bytes);
+        for (frames, node) in of_ranges(config, Order::ZERO) {
+            let lines = first + frames.start..first + frames.end;
+            state.hierarchy.lines[lines.clone()].iter_mut().for_each(|line| line.kind = kind.0);
+            state.set_home(lines, Some(node));
+        }
+        first
+    });
+    let start = region.as_ptr().as_ptr() as usize + records.offset_bytes;
+    state.spread(start, records.len_bytes, records.stride_bytes, first);
 }
 
 fn whole(section: &MetadataSection) -> Range<usize> {
@@ -192,9 +232,11 @@ fn zone_nodes(config: &Config<'_>) -> Vec<NodeId> {
 mod tests {
     use super::*;
     use crate::{Path, preset};
+    use freehold::platform::Word;
     use freehold::{FrameCount, MemoryRange, Pfn, Request, ZoneKind};
     use freehold_linux::zone_lock::ZoneLock;
     use std::rc::Rc;
+    use std::sync::atomic::Ordering::Relaxed;
 
     fn ranges() -> [MemoryRange; 3] {
         let range = |start, frames, node| {
@@ -221,6 +263,31 @@ mod tests {
         let half = per_cpu.len_bytes / 2;
         assert_eq!(found[1], (per_cpu.offset_bytes + half..whole(&per_cpu).end, node(1)));
         assert_eq!(zone_nodes(&config), [node(0), node(0), node(1)]);
+    }
+
+    #[test]
+    fn records_can_be_spread_over_other_lines_and_cost_more() {
+        let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
+        let region = machine.map_region(192, 64);
+        let start = region.as_ptr().as_ptr() as usize;
+        let state = machine.state_mut();
+        let first = state.add_lines(4);
+        state.spread(start + 64, 64, 16, first);
+        let line = |offset: usize| state.line_of(start + offset);
+        let lines = [63, 64, 79, 80, 127, 128].map(line);
+        let own = region.lines(0..192);
+        let spread = [first, first, first + 1, first + 3];
+        let expected =
+            [own.start, spread[0], spread[1], spread[2], spread[3], own.start + 2].map(Some);
+        assert_eq!(lines, expected);
+        machine.state_mut().set_work(start, 192, 500);
+        let words = region.clone();
+        machine.spawn(0, move |_| {
+            let load = |at: usize| words.words()[at].load(Relaxed);
+            assert_eq!(load(8) + load(9), 0);
+        });
+        let report = machine.run().unwrap();
+        assert_eq!(report.time.compute_ns, 1.0);
     }
 
     #[test]

@@ -50,7 +50,7 @@ mod table;
 pub use account::Path;
 pub use costless::{Costless, CostlessLock};
 pub use cpu::{Barrier, CpuHandle, WorkLock};
-pub use embed::{SimFrames, SimLru};
+pub use embed::{LruCosts, SimFrames, SimLru};
 pub use fault::{Departure, Faults, Halt, Stop, Torn};
 pub use halt::{Halted, Waiting};
 pub use machine::{Machine, RunError};

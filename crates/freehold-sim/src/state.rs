@@ -17,6 +17,10 @@ struct Mapping {
     start: usize,
     bytes: usize,
     first_line: usize,
+    /// Bytes in a line of the directory: 64, or fewer where a line has other data as well.
+    line_bytes: usize,
+    /// Computation that comes with each access.
+    work: Picos,
 }
 
 #[cold]
@@ -59,6 +63,8 @@ pub(crate) struct State {
     pub(crate) accesses_left: u64,
     prices: Vec<Picos>,
     mappings: Vec<Mapping>,
+    /// The line of the first frame's record, if each has a line of its own.
+    pub(crate) frame_lines: Option<usize>,
 }
 
 impl State {
@@ -97,6 +103,7 @@ impl State {
             accesses_left: u64::MAX,
             prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),
             mappings: Vec::new(),
+            frame_lines: None,
             spec: spec.clone(),
         }
     }
@@ -104,8 +111,25 @@ impl State {
     /// Adds lines for a region of host memory; returns the first.
     pub(crate) fn map(&mut self, start: usize, bytes: usize) -> usize {
         let first_line = self.add_lines(bytes / 64);
-        self.mappings.push(Mapping { start, bytes, first_line });
+        self.mappings.push(Mapping { start, bytes, first_line, line_bytes: 64, work: 0 });
         first_line
+    }
+
+    /// Spreads host memory that is mapped already over the lines from `first_line` on, so many
+    /// bytes in each.
+    pub(crate) fn spread(&mut self, start: usize, bytes: usize, line_bytes: usize, line: usize) {
+        // Before the mapping of the region that it is part of: the first that fits is taken.
+        let spread = Mapping { start, bytes, first_line: line, line_bytes, work: 0 };
+        self.mappings.insert(0, spread);
+    }
+
+    /// Sets the computation that comes with each access of host memory that is mapped already.
+    pub(crate) fn set_work(&mut self, start: usize, bytes: usize, work: Picos) {
+        for mapping in &mut self.mappings {
+            if mapping.start.wrapping_sub(start) < bytes {
+                mapping.work = work;
+            }
+        }
     }
 
     /// Adds lines without host memory; returns the first.
@@ -118,9 +142,16 @@ impl State {
     /// The line of a host address, if it is mapped.
     #[inline]
     pub(crate) fn line_of(&self, address: usize) -> Option<usize> {
+        self.find(address).map(|(line, _)| line)
+    }
+
+    /// The line of a host address, and the computation that comes with its access.
+    #[inline]
+    fn find(&self, address: usize) -> Option<(usize, Picos)> {
         self.mappings.iter().find_map(|mapping| {
             let offset = address.wrapping_sub(mapping.start);
-            (offset < mapping.bytes).then_some(mapping.first_line + offset / 64)
+            let line = || mapping.first_line + offset / mapping.line_bytes;
+            (offset < mapping.bytes).then(|| (line(), mapping.work))
         })
     }
 
@@ -245,10 +276,10 @@ impl State {
     /// Charges the running CPU for an access of the memory at a host address.
     #[inline]
     pub(crate) fn touch(&mut self, address: usize, op: Op) {
-        match self.line_of(address) {
-            Some(line) => {
+        match self.find(address) {
+            Some((line, work)) => {
                 self.touch_line(line, op);
-                self.work();
+                self.work(work);
             }
             None => {
                 let cost = self.prices().l1;
@@ -258,10 +289,13 @@ impl State {
         }
     }
 
-    /// Charges the running CPU for the instructions around an access.
+    /// Charges the running CPU for the instructions around an access, with `more` of its data's.
     #[inline]
-    fn work(&mut self) {
-        let work = self.prices().work;
+    fn work(&mut self, more: Picos) {
+        let mut work = self.prices().work;
+        if more > 0 {
+            work += self.prices().compute(more);
+        }
         if work > 0 {
             self.spend(self.running, Spent::Compute, work);
         }
@@ -269,8 +303,8 @@ impl State {
 
     /// As [`State::work`], for a call of the lock at a host address.
     pub(crate) fn work_at_lock(&mut self, address: usize) {
-        if self.line_of(address).is_some() {
-            self.work();
+        if let Some((_, work)) = self.find(address) {
+            self.work(work);
         }
     }
 

@@ -156,7 +156,8 @@ const TRIES_MAX: usize = 10_000;
 const MANAGED_BYTES_MAX: usize = 8 << 30;
 
 /// How much of each node's part it is given at first, as much as it reserves by itself. When half
-/// of what it has is committed, it is given as much again: it writes tables for all that it is given.
+/// of what it has is committed, it is given as much again: it writes tables for all that it is
+/// given.
 const MANAGED_BYTES_FIRST: usize = 1 << 30;
 
 /// What mimalloc commits and decommits at least, and at multiples of what (`MI_ARENA_SLICE_SIZE`).
@@ -287,8 +288,8 @@ impl<D: Design<Host>> Managed<D> {
         let bytes = arena.frame_size().bytes_of(frames);
         let this: *const Self = self;
         // SAFETY: the addresses are the heap's for good, and the memory is there once mimalloc has
-        // committed it; it is given away once, and no safe code reaches frames of the heap. The function gets this value as its argument, and
-        // never writes through it.
+        // committed it; it is given away once, and no safe code reaches frames of the heap. The
+        // function gets this value as its argument, and never writes through it.
         let is_managed = unsafe {
             (mimalloc.manage_memory)(
                 start.as_ptr().cast(),

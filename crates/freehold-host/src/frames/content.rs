@@ -127,7 +127,8 @@ impl<D: Design<Host>> FrameArena<D> {
         let address = self.address_of(pfn).as_ptr().wrapping_add(index);
         self.check_mapped(pfn);
         // SAFETY: The frame is mapped, and stays so as long as `self` lives. All safe accesses to
-        // `FrameArena` are atomic; its documentation asks unsafe ones to keep others away.
+        // frames of a `FrameArena` are atomic; its documentation asks unsafe ones to keep others
+        // away.
         unsafe { AtomicU8::from_ptr(address) }
     }
 

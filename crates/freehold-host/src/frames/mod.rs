@@ -39,7 +39,7 @@ pub enum Placement {
     /// The arena has one node; the machine places its memory.
     OneNode,
     /// Each node's part takes its memory from that node: while it has any, or, with
-    /// [`Numa::Bind`], only.
+    /// [`Numa::Bind`](crate::Numa::Bind), only.
     ByNode,
     /// All nodes of the machine in turn.
     Interleaved,

@@ -64,6 +64,12 @@ pub(crate) struct CompareArgs {
     #[arg(long, conflicts_with = "vary")]
     pub(crate) all_settings: bool,
 
+    /// Instead of on the host, run on machines whose figures are a little different: which places
+    /// hold, and how far ratios spread.
+    #[arg(long, conflicts_with_all = ["no_sim", "seeds", "vary", "all_settings", "why", "csv"])]
+    #[arg(conflicts_with = "report")]
+    pub(crate) sensitivity: bool,
+
     /// Also print, for each place, all that was counted and goes with it.
     #[arg(long, conflicts_with_all = ["json", "csv"])]
     pub(crate) why: bool,
@@ -83,6 +89,9 @@ design is ahead of another if it is with all of them; otherwise they share their
 said of a design was counted in its run with the median.
 Workloads are reduced where that does not change which design is ahead. The settings that do so are
 printed, and --set overrides them; --whole reduces nothing.
+--sensitivity runs every design up to 17 times: on the machine as it is; with its figures in ns and
+GB/s 30 % lower and higher, those of one table of the machine file at a time; with instructions that
+take time; and with tasks that start apart.
 
 Examples:
   freehold compare page-fault                        every design, here and on 112 simulated CPUs
@@ -92,5 +101,6 @@ Examples:
   freehold compare page-fault --design lazy-merge --vary compact-history=off,on
   freehold compare page-fault --machine epyc-2s --no-host
   freehold compare thp-mix --no-host --seeds 5       more seeds, fewer ties
+  freehold compare page-fault --sensitivity --set pcp=fixed
   freehold compare page-fault --csv > compare.csv    a table for other programs
   freehold compare page-fault --whole                not reduced: takes longer";

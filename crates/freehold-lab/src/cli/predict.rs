@@ -34,5 +34,5 @@ for the one that says so.
 Examples:
   freehold predict --list                      what there is
   freehold predict lazy-merging clusters       two of them
-  freehold predict                             all: five minutes on two cores
+  freehold predict                             all: ten minutes on two cores
   freehold predict --markdown > docs/predictions.md";

@@ -40,6 +40,9 @@ pub(super) struct Item {
     pub(super) kernel: String,
     /// The run that predicts it: the arguments of `freehold run`.
     run: String,
+    /// What else is set to predict it again, at what its kernel's LRU costs.
+    #[serde(default)]
+    pub(super) linux: Option<String>,
     /// Whether figures of the simulated machine were fitted to it.
     #[serde(default)]
     pub(super) calibrated: bool,
@@ -129,11 +132,24 @@ impl Published {
 }
 
 impl Item {
-    /// All runs that its figures need.
+    /// All runs that its figures need, without its kernel's costs.
     pub(super) fn runs(&self) -> impl Iterator<Item = &str> {
         self.figures
             .iter()
             .flat_map(|figure| [Some(figure.run(self)), figure.to.as_deref()].into_iter().flatten())
+    }
+
+    /// The same run with its kernel's costs, if there is one.
+    pub(super) fn as_linux(&self, run: &str) -> Option<String> {
+        self.linux.as_ref().map(|settings| {
+            let set = settings.split(' ').map(|setting| format!(" --set {setting}"));
+            run.to_owned() + &set.collect::<String>()
+        })
+    }
+
+    /// Both.
+    pub(super) fn all_runs(&self) -> impl Iterator<Item = String> {
+        self.runs().flat_map(|run| [Some(run.to_owned()), self.as_linux(run)]).flatten()
     }
 }
 
@@ -145,7 +161,7 @@ impl Figure {
 }
 
 /// Each of these runs once, in the order in which they come first.
-pub(super) fn distinct<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(super) fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut runs = Vec::new();
     for run in all {
         if !runs.contains(&run) {

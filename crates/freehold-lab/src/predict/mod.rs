@@ -39,7 +39,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let runs = distinct(items.iter().flat_map(|item| item.runs()));
+    let runs = distinct(items.iter().flat_map(|item| item.all_runs()));
     let results = run_each(&runs)?;
     let of = |run: &str| {
         let nth = runs.iter().position(|known| *known == run).expect("each of them has run");
@@ -69,20 +69,20 @@ fn chosen<'p>(published: &'p Published, names: &[String]) -> Result<Vec<&'p Item
 }
 
 /// Runs commands side by side, as far as the host has CPUs and memory. Each has one result.
-fn run_each(runs: &[&str]) -> Result<Vec<Value>> {
-    let parsed = runs.iter().map(|run| Ok((*run, item::parsed(run)?)));
+fn run_each(runs: &[String]) -> Result<Vec<Value>> {
+    let parsed = runs.iter().map(|run| Ok((run, item::parsed(run)?)));
     let parsed: Vec<_> = parsed.collect::<Result<_>>()?;
     // All are prepared before any runs, so that mistakes show at once.
     let mut job_bytes = 0;
     for (run, args) in &parsed {
         let bytes = on_sim(args, |cells| Ok(cells.host_bytes()));
-        job_bytes = job_bytes.max(bytes.with_context(|| (*run).to_owned())?);
+        job_bytes = job_bytes.max(bytes.with_context(|| (*run).clone())?);
     }
     let progress = Progress::new(parsed.len() as u64);
     progress.say("runs");
     let results = run_all(&parsed, job_bytes, None, |(run, args)| {
         let results = on_sim(args, |cells| cells.run_showing(&Progress::hidden()));
-        let result = results.with_context(|| (*run).to_owned())?.swap_remove(0);
+        let result = results.with_context(|| (*run).clone())?.swap_remove(0);
         progress.step();
         Ok(serde_json::to_value(result)?)
     })?;
@@ -114,6 +114,7 @@ fn document(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Value {
                 "kernel": item.kernel, "figure": outcome.figure.what,
                 "unit": outcome.figure.unit, "published": outcome.figure.published,
                 "predicted": outcome.predicted, "ratio": outcome.ratio(),
+                "linux": item.linux, "predicted_as_linux": outcome.as_linux,
                 "run": outcome.figure.run(item), "calibrated": item.calibrated,
                 "same_machine": item.other_machine.is_none(),
             })
@@ -133,6 +134,8 @@ fn csv(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Csv {
         "published",
         "predicted",
         "ratio",
+        "linux",
+        "predicted_as_linux",
         "run",
     ];
     let mut table = Csv::new(headings);
@@ -149,6 +152,8 @@ fn csv(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Csv {
                 figure.published.to_string(),
                 outcome.predicted.to_string(),
                 or_empty(outcome.ratio()),
+                item.linux.clone().unwrap_or_default(),
+                or_empty(outcome.as_linux),
                 figure.run(item).to_owned(),
             ]);
         }
@@ -166,8 +171,8 @@ mod tests {
         let published = Published::parse(PUBLISHED).unwrap();
         assert!(published.items.len() >= 10);
         for item in &published.items {
-            for run in item.runs() {
-                let args = item::parsed(run).unwrap();
+            for run in item.all_runs() {
+                let args = item::parsed(&run).unwrap();
                 on_sim(&args, |_| Ok(())).unwrap_or_else(|error| panic!("{run}: {error:#}"));
             }
         }

@@ -10,6 +10,8 @@ use super::item::{Figure, Item, Unit};
 pub(super) struct Outcome<'a> {
     pub(super) figure: &'a Figure,
     pub(super) predicted: f64,
+    /// The same with what Linux costs, if that was run.
+    pub(super) as_linux: Option<f64>,
 }
 
 /// The predictions of an item's figures, from the results of its runs.
@@ -17,14 +19,17 @@ pub(super) fn outcomes<'a, 'r>(
     item: &'a Item,
     of: impl Fn(&str) -> &'r Value,
 ) -> Result<Vec<Outcome<'a>>> {
-    let outcome = |figure: &'a Figure| {
+    let predict = |figure: &Figure, run: &dyn Fn(&str) -> String| {
         let missing = || format!("{}: its results have no {}", item.name, figure.at);
-        let value = value(figure, of(figure.run(item))).with_context(missing)?;
-        let predicted = match &figure.to {
-            Some(to) => value / self::value(figure, of(to)).with_context(missing)?,
-            None => value,
-        };
-        Ok(Outcome { figure, predicted })
+        let at = |name: &str| value(figure, of(&run(name))).with_context(missing);
+        let base = figure.to.as_deref().map_or(Ok(1.0), at)?;
+        anyhow::Ok(at(figure.run(item))? / base)
+    };
+    let outcome = |figure: &'a Figure| {
+        let predicted = predict(figure, &str::to_owned)?;
+        let as_linux = |run: &str| item.as_linux(run).unwrap_or_default();
+        let as_linux = item.linux.as_ref().map(|_| predict(figure, &as_linux)).transpose()?;
+        Ok(Outcome { figure, predicted, as_linux })
     };
     item.figures.iter().map(outcome).collect()
 }
@@ -60,24 +65,29 @@ fn at(pointer: &str, result: &Value) -> Option<f64> {
 impl Outcome<'_> {
     /// The prediction as a multiple of what was published; of a share near 0, none.
     pub(super) fn ratio(&self) -> Option<f64> {
-        let published = self.figure.published;
-        (published.abs() >= 0.02).then_some(self.predicted / published)
+        ratio(self.figure, self.predicted)
     }
 
-    /// How close it is.
-    pub(super) fn closeness(&self) -> Closeness {
-        let points = (self.predicted - self.figure.published).abs() * 100.0;
+    /// How close it is; with what Linux costs, if `as_linux` and that was run.
+    pub(super) fn closeness(&self, as_linux: bool) -> Closeness {
+        let predicted = self.as_linux.filter(|_| as_linux).unwrap_or(self.predicted);
+        let points = (predicted - self.figure.published).abs() * 100.0;
         if self.figure.unit == Unit::Share && points <= 2.0 {
             return Closeness::Tenth;
         }
-        let factor = self.ratio().map_or(f64::INFINITY, |ratio| ratio.max(1.0 / ratio));
-        match factor {
+        let ratio = ratio(self.figure, predicted);
+        match ratio.map_or(f64::INFINITY, |ratio| ratio.max(1.0 / ratio)) {
             ..=1.1 => Closeness::Tenth,
             ..=1.5 => Closeness::Half,
             ..=2.0 => Closeness::Twice,
             _ => Closeness::Further,
         }
     }
+}
+
+/// A prediction as a multiple of what was published; of a share near 0, none.
+pub(super) fn ratio(figure: &Figure, predicted: f64) -> Option<f64> {
+    (figure.published.abs() >= 0.02).then_some(predicted / figure.published)
 }
 
 /// How close a prediction is to what was published.
@@ -135,7 +145,7 @@ mod tests {
         let y = json!({"work": {"per_second": 4.0}});
         let of = |run: &str| if run == "x" { &x } else { &y };
         let outcome = outcomes(&published.items[0], of).unwrap().pop().unwrap();
-        (outcome.predicted, outcome.ratio(), outcome.closeness())
+        (outcome.predicted, outcome.ratio(), outcome.closeness(false))
     }
 
     #[test]

@@ -14,15 +14,19 @@ use crate::cell::SimCell;
 use crate::designs::{SimDesign, with_design};
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
+use crate::sim::linux::KERNEL;
 use crate::task::lru::ReclaimingFrames;
 
 /// The settings of simulated machines.
-pub(crate) const FRAME_SETTINGS: &[Setting] = &[Setting {
-    name: "frame_record_bytes",
-    values: "0, or a multiple of 16 up to 4096",
-    default: "64",
-    meaning: "distance between frame records on simulated machines; 0: as close as they fit",
-}];
+pub(crate) const FRAME_SETTINGS: &[Setting] = &[
+    Setting {
+        name: "frame_record_bytes",
+        values: "0, or a multiple of 16 up to 4096",
+        default: "64",
+        meaning: "distance between frame records on simulated machines; 0: as close as they fit",
+    },
+    KERNEL,
+];
 
 /// The settings of simulated machines whose memory the workload does not determine.
 pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {

@@ -1,5 +1,6 @@
 //! Running workloads on simulated machines.
 
+pub(crate) mod linux;
 pub(crate) mod memory;
 pub(crate) mod parallel;
 pub(crate) mod result;

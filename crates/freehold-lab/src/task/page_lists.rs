@@ -7,8 +7,8 @@ use anyhow::Result;
 use freehold::{Pfn, Setting};
 use freehold_lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 
-use super::Task;
 use super::lru::{Bounds, Frees, Index, LOCKS, LruPlan};
+use super::{Task, UNLISTED_UNMAPPING};
 use crate::settings::Assignments;
 
 /// The settings, with the defaults of a workload: lock, batch, groups.
@@ -16,7 +16,7 @@ pub(crate) const fn settings(
     lock: &'static str,
     batch: &'static str,
     groups: &'static str,
-) -> [Setting; 3] {
+) -> [Setting; 4] {
     [
         Setting {
             name: "lru",
@@ -36,6 +36,12 @@ pub(crate) const fn settings(
             default: groups,
             meaning: "memory groups that pages are charged to: one for each task, or one for all",
         },
+        Setting {
+            name: "gather",
+            values: "31..=9690",
+            default: "31",
+            meaning: "pages that are unmapped, each in turn, before any is released (Linux: 9690)",
+        },
     ]
 }
 
@@ -44,6 +50,7 @@ pub(crate) struct PageLists {
     lock: LruLock,
     batch: u32,
     group_each: bool,
+    pub(crate) gather: usize,
     left: Arc<Left>,
 }
 
@@ -65,7 +72,8 @@ impl PageLists {
         let lock = given.word(table, "lru", &locks)?;
         let batch = given.number(table, "lru_batch", 1..=BATCH_MAX)? as u32;
         let group_each = given.word(table, "groups", &[("tasks", true), ("one", false)])?;
-        Ok(lock.map(|lock| PageLists { lock, batch, group_each, left: Arc::default() }))
+        let gather = given.number(table, "gather", BATCH_MAX..=9690)?;
+        Ok(lock.map(|lock| PageLists { lock, batch, group_each, gather, left: Arc::default() }))
     }
 
     /// The LRU for so many tasks.
@@ -84,6 +92,18 @@ impl PageLists {
     pub(crate) fn keep(&self, pages: &[Pfn]) {
         self.left.0.lock().unwrap_or_else(PoisonError::into_inner).extend(pages);
     }
+}
+
+/// Unmaps pages, of which no more are given than are gathered before any is released.
+pub(crate) fn unmap<T: Task>(task: &T, pages: &[Pfn]) -> Result<()> {
+    for &pfn in pages {
+        task.charge(&UNLISTED_UNMAPPING);
+        if pages.len() > BATCH_MAX {
+            // Removing the reverse mapping, Linux writes what it knows of the page.
+            task.lru().frame_stats(pfn)?;
+        }
+    }
+    pages.chunks(BATCH_MAX).try_for_each(|batch| task.unlist(batch))
 }
 
 /// Charges a task's group for a page that it has faulted in, and puts the page into a batch for

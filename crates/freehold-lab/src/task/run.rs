@@ -14,6 +14,7 @@ use crate::report::figure::{Figure, Parts};
 use crate::report::goal::Goal;
 use crate::report::progress::Progress;
 use crate::settings::Assignments;
+use crate::sim::linux::lru_costs;
 use crate::sim::memory::{FRAME_SETTINGS, MemoryPlan, NODE_SETTINGS};
 use crate::sim::result::{details, standard_fields};
 use crate::workload::{Brief, SettingTable, Workload};
@@ -53,8 +54,12 @@ impl<W: TaskWorkload> Workload for W {
 
     fn check_on_sim(cell: &SimCell<'_>) -> Result<u64> {
         let plan = prepared::<W>(cell)?.1;
-        // The LRU's records of 16 bytes, and a directory entry of 24 for each line of them.
-        let of_lru = if W::USES_LRU { plan.frames().get() * (16 + 24 / 4) } else { 0 };
+        // The LRU's records of 16 bytes, and directory entries of 24 for four of them, or for each.
+        let each = match lru_costs(cell.assignments)?.in_page {
+            true => 16 + 24 / 4 + 24,
+            false => 16 + 24 / 4,
+        };
+        let of_lru = if W::USES_LRU { plan.frames().get() * each } else { 0 };
         Ok(plan.host_bytes() + of_lru)
     }
 

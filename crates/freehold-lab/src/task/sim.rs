@@ -17,6 +17,7 @@ use super::{Block, Content, PAUSE_NS, Place, Task, abandoned};
 use crate::cell::SimCell;
 use crate::machine::FRAME_BYTES;
 use crate::settings::Assignments;
+use crate::sim::linux::lru_costs;
 use crate::sim::memory::MemoryPlan;
 
 /// The state that the tasks share.
@@ -240,8 +241,9 @@ pub(super) fn run<W: TaskWorkload>(
     let frames = plan.build(&mut machine, cell)?;
     let lists = work.lru().map(|lru_plan| {
         let (config, settings) = (plan.config(), lru_plan.settings());
+        let costs = lru_costs(cell.assignments)?;
         let keeper = SimKeeper::new(&lru_plan, &frames, cell.cpus);
-        let lru = SimLru::new(&mut machine, Sim, &config, &settings, keeper)?;
+        let lru = SimLru::new(&mut machine, Sim, &config, &settings, costs, keeper)?;
         anyhow::Ok(Lists::new(lru, &lru_plan)?)
     });
     let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));

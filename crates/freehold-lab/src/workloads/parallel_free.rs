@@ -32,10 +32,11 @@ use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
 use crate::report::goal::Goal;
 use crate::report::summary::Summary;
+use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LruPlan};
 use crate::task::page_lists::{self, PageLists};
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
-use crate::task::{Block, Task, UNLISTED_UNMAPPING, UNMAPPING};
+use crate::task::{Block, Task, UNMAPPING};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
@@ -122,7 +123,8 @@ pub(crate) struct Spans {
 impl TaskWorkload for ParallelFree {
     const SETTINGS: SettingTable = ("parallel-free", SETTINGS);
     const ON_HOST: &'static [SettingTable] = &[("parallel-free LRU", ON_LISTS)];
-    const ON_SIM: &'static [SettingTable] = Self::ON_HOST;
+    const ON_SIM: &'static [SettingTable] =
+        &[("parallel-free LRU", ON_LISTS), ("simulated LRU", LRU_SETTINGS)];
     const USES_LRU: bool = true;
     const SIZE: &'static str = "task_region";
     const FIGURES: &'static [Figure] = &[
@@ -284,7 +286,9 @@ impl ParallelFree {
                 let lru = task.lru();
                 lru.drain(lru.platform().cpu())?;
             }
-            for batch in gathered.chunks(BATCH_MAX) {
+            for batch in
+                gathered.chunks(self.lists.as_ref().map_or(BATCH_MAX, |lists| lists.gather))
+            {
                 self.release(task, batch)?;
             }
         }
@@ -294,8 +298,7 @@ impl ParallelFree {
     /// Releases a batch, as many frames as leave the LRU together.
     fn release<T: Task>(&self, task: &T, frames: &[Pfn]) -> Result<()> {
         if self.lists.is_some() {
-            frames.iter().for_each(|_| task.charge(&UNLISTED_UNMAPPING));
-            task.unlist(frames)
+            page_lists::unmap(task, frames)
         } else if self.bulk {
             frames.iter().for_each(|_| task.charge(&UNMAPPING));
             task.free_bulk(frames)

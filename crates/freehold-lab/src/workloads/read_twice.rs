@@ -36,6 +36,7 @@ use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
+use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Bounds, Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
@@ -103,6 +104,7 @@ pub(crate) struct Reads {
 
 impl TaskWorkload for ReadTwice {
     const SETTINGS: SettingTable = ("read-twice", SETTINGS);
+    const ON_SIM: &'static [SettingTable] = &[("simulated LRU", LRU_SETTINGS)];
     const SETS_MEMORY: bool = true;
     const USES_LRU: bool = true;
     const FRAGMENTS: bool = false;

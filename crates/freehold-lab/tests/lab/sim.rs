@@ -163,6 +163,43 @@ fn a_result_of_compare_is_that_of_run() {
 }
 
 #[test]
+fn a_version_of_linux_has_its_lru_in_struct_page() {
+    let run = |more: &[&str]| {
+        let on = ["run", "page-fault", "--machine", "uma-4", "--design", "zone-lock,freehold"];
+        let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=64MiB", "--json"];
+        results(&stdout(freehold(&[&on[..], &small, more].concat())))
+    };
+    let records = |result: &Value| {
+        let data = result["workload_specific"]["data"].as_array().unwrap();
+        let records = data.iter().find(|of| of["data"] == "lru_frames");
+        records.map_or(0, |of| of["accesses"].as_u64().unwrap())
+    };
+    let (own, linux) = (run(&[]), run(&["--set", "kernel=4.16", "--set", "groups=one"]));
+    assert!(records(&own[0]) > 0);
+    assert_eq!(records(&linux[0]), 0, "they are those of the allocator's records");
+    assert!(records(&linux[1]) > 0, "freehold has none");
+    let options = &linux[1]["workload_specific"]["options"];
+    assert_eq!((&options["lru_batch"], &options["gather"]), (&15.into(), &9690.into()));
+}
+
+#[test]
+fn sensitivity_says_which_places_hold() {
+    let on = ["compare", "page-fault", "--machine", "uma-2", "--design", "zone-lock,freehold"];
+    let with = ["--set", "task_bytes=512KiB", "--set", "start=together", "--sensitivity"];
+    let document = stdout(freehold(&[&on[..], &with, &["--json"]].concat()));
+    let document: Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["schema"], "freehold.sensitivity/1");
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!((&runs[0], runs.len()), (&"as it is".into(), 16), "without start=spread");
+    let designs = document["places"][0]["designs"].as_array().unwrap();
+    let baseline = designs.iter().find(|of| of["design"] == "zone-lock").unwrap();
+    assert!(baseline["ratios"].as_array().unwrap().iter().all(|ratio| *ratio == 1.0));
+    assert_eq!(baseline["ratios"].as_array().unwrap().len(), runs.len());
+    let text = stdout(freehold(&[&on[..], &with].concat()));
+    assert!(text.contains("hold in all runs: "), "{text}");
+}
+
+#[test]
 fn a_varied_setting_makes_contestants() {
     let on = ["compare", "page-fault", "--machine", "uma-4", "--no-host", "--json"];
     let with = ["--design", "zone-lock,lazy-merge", "--vary", "compact-history=off,on"];

@@ -107,9 +107,9 @@ macro_rules! malloc_conf {
     };
 }
 
-/// Extents of so many bytes have a jemalloc's arena of their own, from 5.3 on, and return to the heap
-/// as soon as they are unused: jemalloc would keep them for its decay, which does not come in a
-/// program that stops to call. With less, memory at its peak is a fifth higher.
+/// Extents of so many bytes have a jemalloc's arena of their own, from 5.3 on, and return to the
+/// heap as soon as they are unused: jemalloc would keep them for its decay, which does not come in
+/// a program that stops to call. With less, memory at its peak is a fifth higher.
 pub const LARGE_BYTES: usize = 1 << 20;
 
 /// Above jemalloc's default threshold for allocations that get an arena of their own.

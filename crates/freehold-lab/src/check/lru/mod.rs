@@ -7,7 +7,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use freehold_lru::{LruLock, LruPolicy, LruSettings};
-use freehold_sim::{Faults, Sim, SimLru};
+use freehold_sim::{Faults, LruCosts, Sim, SimLru};
 
 use super::frames::set_up;
 use super::scenario::Scenario;
@@ -41,7 +41,8 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<LruTally> 
     let tally = Rc::new(RefCell::new(LruTally::default()));
     let shelf = Shelf::new(Rc::clone(&frames) as _, Rc::clone(&tally));
     let settings = settings(scenario.seed);
-    let cache = SimLru::new(&mut machine, Sim, &scenario.config(), &settings, shelf);
+    let cache =
+        SimLru::new(&mut machine, Sim, &scenario.config(), &settings, LruCosts::default(), shelf);
     let cache = cache.with_context(|| scenario.wrong())?;
     let managed: u64 = scenario.ranges.iter().map(|range| range.frames.get()).sum();
     let world = Rc::new(World {

@@ -7,11 +7,10 @@
 
 use anyhow::Result;
 use freehold::{Order, Pfn, Request, Setting};
-use freehold_lru::BATCH_MAX;
 use freehold_sim::Key;
 
 use crate::task::page_lists;
-use crate::task::{Block, FAULT_ENTRY, Task, UNLISTED_UNMAPPING, UNMAPPING};
+use crate::task::{Block, FAULT_ENTRY, Task, UNMAPPING};
 
 /// A simulated fault is a whole one. The batch is that of Linux 4.16, as the series were measured.
 pub(super) const ON_SIM: &[Setting] = &page_lists::settings("node", "15", "tasks");
@@ -36,8 +35,8 @@ pub(super) struct Mapping<'a, T> {
     /// How many frames it has when all is faulted in.
     pub(super) frames: usize,
     pub(super) fault: Fault,
-    /// Whether the pages of whole faults are on lists.
-    lists: bool,
+    /// How many pages are gathered, if those of whole faults are on lists.
+    gather: Option<usize>,
     /// The frames, in the order of their addresses.
     held: Vec<Pfn>,
     /// How many of them, from the front, have been given back.
@@ -45,15 +44,15 @@ pub(super) struct Mapping<'a, T> {
 }
 
 impl<'a, T: Task> Mapping<'a, T> {
-    pub(super) fn new(task: &'a T, frames: usize, lists: bool) -> Self {
+    pub(super) fn new(task: &'a T, frames: usize, gather: Option<usize>) -> Self {
         let held = Vec::with_capacity(frames);
-        Mapping { task, frames, fault: Fault::Whole, lists, held, freed: 0 }
+        Mapping { task, frames, fault: Fault::Whole, gather, held, freed: 0 }
     }
 
     /// Whether pages are on lists.
     #[inline]
     pub(super) fn is_listed(&self) -> bool {
-        self.lists && self.fault == Fault::Whole
+        self.gather.is_some() && self.fault == Fault::Whole
     }
 
     /// The frames that are mapped.
@@ -91,11 +90,9 @@ impl<'a, T: Task> Mapping<'a, T> {
     pub(super) fn unmap(&mut self, most: usize) -> Result<usize> {
         let pages = self.mapped();
         let count = most.min(pages.len());
-        let count = if self.is_listed() {
-            // The library hands back as many at once.
-            let pages = &pages[..count.min(BATCH_MAX)];
-            pages.iter().for_each(|_| self.charge(&UNLISTED_UNMAPPING));
-            self.task.unlist(pages)?;
+        let count = if let (true, Some(gather)) = (self.is_listed(), self.gather) {
+            let pages = &pages[..count.min(gather)];
+            page_lists::unmap(self.task, pages)?;
             pages.len()
         } else {
             for &pfn in &pages[..count] {

@@ -18,6 +18,7 @@ use crate::machine::Machine;
 use crate::report::document::RunResult;
 use crate::report::figure::{Figure, LOCK_PAIR_NS, PAIR_NS};
 use crate::settings::Assignments;
+use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LruPlan};
 use crate::task::meeting::Watch;
 use crate::task::page_lists::PageLists;
@@ -75,6 +76,7 @@ impl TaskWorkload for PageFault {
     const ON_SIM: &'static [SettingTable] = &[
         ("page-fault, simulated", passes::SETTINGS),
         ("page-fault LRU, simulated", mapping::ON_SIM),
+        ("simulated LRU", LRU_SETTINGS),
     ];
     const USES_LRU: bool = true;
     const FRAGMENTS: bool = false;
@@ -143,7 +145,8 @@ impl TaskWorkload for PageFault {
     }
 
     fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<f64> {
-        let mut mapping = Mapping::new(task, self.task_frames, self.lists.is_some());
+        let gather = self.lists.as_ref().map(|lists| lists.gather);
+        let mut mapping = Mapping::new(task, self.task_frames, gather);
         let per_second = match &self.measured {
             Measured::Passes(passes) => passes.run(&mut mapping)?,
             Measured::Samples(samples) => samples.run(&mut mapping)?,

@@ -28,6 +28,7 @@ use crate::report::document::{RunResult, Work, number};
 use crate::report::figure::{Figure, Parts};
 use crate::report::goal::{Goal, RATE};
 use crate::report::waits::percent as in_percent;
+use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
@@ -132,6 +133,7 @@ pub(crate) struct Tenants {
 
 impl TaskWorkload for Tenants {
     const SETTINGS: SettingTable = ("tenants", SETTINGS);
+    const ON_SIM: &'static [SettingTable] = &[("simulated LRU", LRU_SETTINGS)];
     const SETS_MEMORY: bool = true;
     const USES_LRU: bool = true;
     const FRAGMENTS: bool = false;
