@@ -11,17 +11,17 @@ static __always_inline u32 freehold_flags(gfp_t gfp, int migratetype)
 	return (migratetype & 3) | (gfp & __GFP_DIRECT_RECLAIM ? 0 : FREEHOLD_NOWAIT);
 }
 
-/* In place of per-CPU lists and buddy lists. */
-static __always_inline struct page *freehold_rmqueue(struct zone *preferred, struct zone *zone,
-						     unsigned int order, gfp_t gfp,
-						     int migratetype)
+/* A block of one of the zone's allocators: the one ahead of lists, or in place of them. */
+static __always_inline struct page *freehold_take(struct zone *zone, bool front,
+						  unsigned int order, u32 flags)
 {
-	u32 flags = freehold_flags(gfp, migratetype);
 	struct page *page;
 
 	do {
-		long pfn = order ? freehold_alloc_block(zone->freehold, order, flags) :
-				   freehold_alloc_frame(zone->freehold, flags);
+		/* Read each time, or a register is saved for it. */
+		void *state = front ? zone->freehold_front : zone->freehold;
+		long pfn = order ? freehold_alloc_block(state, order, flags) :
+				   freehold_alloc_frame(state, flags);
 
 		if (unlikely(pfn < 0))
 			return NULL;
@@ -30,26 +30,21 @@ static __always_inline struct page *freehold_rmqueue(struct zone *preferred, str
 		VM_BUG_ON_PAGE(bad_range(zone, page), page);
 		/* A page that is not as it was freed is lost, as with Linux's lists. */
 	} while (check_new_pages(page, order));
-	__count_zid_vm_events(PGALLOC, zone_idx(zone), 1 << order);
-	zone_statistics(preferred, zone, 1);
 	return page;
 }
 
-/* A block of Freehold's, ahead of Linux's lists. */
-static __always_inline struct page *freehold_front_take(struct zone *zone, unsigned int order,
-							u32 flags)
+/* In place of per-CPU lists and buddy lists. */
+static __always_inline struct page *freehold_rmqueue(struct zone *preferred, struct zone *zone,
+						     unsigned int order, gfp_t gfp,
+						     int migratetype)
 {
-	struct page *page;
+	u32 flags = freehold_flags(gfp, migratetype);
+	struct page *page = freehold_take(zone, false, order, flags);
 
-	do {
-		long pfn = order ? freehold_alloc_block(zone->freehold_front, order, flags) :
-				   freehold_alloc_frame(zone->freehold_front, flags);
-
-		if (unlikely(pfn < 0))
-			return NULL;
-		freehold_count(zone, pfn, -(1l << order));
-		page = pfn_to_page(pfn);
-	} while (check_new_pages(page, order));
+	if (unlikely(!page))
+		return NULL;
+	__count_zid_vm_events(PGALLOC, zone_idx(zone), 1 << order);
+	zone_statistics(preferred, zone, 1);
 	return page;
 }
 
@@ -67,15 +62,15 @@ static __always_inline struct page *freehold_front_rmqueue(struct zone *preferre
 	struct page *page = NULL;
 
 	if (likely(cached)) {
-		page = freehold_front_take(zone, order, flags | FREEHOLD_AT_HAND);
+		page = freehold_take(zone, true, order, flags | FREEHOLD_AT_HAND);
 		if (unlikely(!page) && freehold_refill(zone, order, migratetype))
-			page = freehold_front_take(zone, order, flags | FREEHOLD_AT_HAND);
+			page = freehold_take(zone, true, order, flags | FREEHOLD_AT_HAND);
 	}
 	if (unlikely(!page)) {
 		page = rmqueue_buddy(preferred, zone, order, alloc_flags, migratetype);
 		if (page || !cached)
 			return page;
-		page = freehold_front_take(zone, order, flags);
+		page = freehold_take(zone, true, order, flags);
 		if (!page)
 			return NULL;
 	}
@@ -147,7 +142,7 @@ static noinline int freehold_rmqueue_bulk(struct zone *preferred, struct zone *z
 					  int migratetype, int nr_pages, int *nr_populated,
 					  struct list_head *list, struct page **array)
 {
-	void *state = zone->freehold ?: zone->freehold_front;
+	void *state = freehold_of(zone);
 	u32 flags = freehold_flags(gfp, migratetype) | (zone->freehold ? 0 : FREEHOLD_AT_HAND);
 	long got = 0, next = 0;
 	u64 pfns[32];

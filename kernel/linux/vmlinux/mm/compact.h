@@ -154,24 +154,23 @@ static enum compact_result freehold_compact_zone(struct compact_control *cc,
 	return COMPACT_SUCCESS;
 }
 
-/* Whether freehold_take_off() has taken a page out of use. */
-static bool freehold_is_off(struct page *page)
+/* Whether a page has gone bad, and is not free: taken out of use, or nobody's that could move. */
+static bool freehold_is_bad(struct page *page)
 {
-#ifdef CONFIG_MEMORY_FAILURE
-	return PageHWPoison(page) && page_private(page) == MAGIC_HWPOISON;
-#else
-	return false;
-#endif
+	return PageHWPoison(page) && !freehold_is_free(page_zone(page)->freehold, page_to_pfn(page));
 }
 
-/* The next part of a range without pages that have gone bad, and so are no memory any more. */
+/*
+ * The next part of a range without pages that have gone bad. The kernel never takes the block of one
+ * into use again.
+ */
 static bool freehold_next_good(unsigned long *start, unsigned long *behind, unsigned long end)
 {
 	for (*start = *behind; *start < end; ++*start)
-		if (!freehold_is_off(pfn_to_page(*start)))
+		if (!freehold_is_bad(pfn_to_page(*start)))
 			break;
 	for (*behind = *start; *behind < end; ++*behind)
-		if (freehold_is_off(pfn_to_page(*behind)))
+		if (freehold_is_bad(pfn_to_page(*behind)))
 			break;
 	return *start < end;
 }

@@ -5,6 +5,8 @@
  *     badpages PAGES
  *         so many that are mapped, whose content has to move, and so many that have been freed. None
  *         may be allocated again, though a process touches most of what is free
+ *     badpages in FIRST FRAMES
+ *         one that is in use, and lies in this range
  *
  * Exit codes: 0 done, 1 it failed, 2 bad arguments.
  */
@@ -12,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <linux/mman.h>
@@ -44,6 +47,25 @@ static int hard_offline(uint64_t frame)
 	return done;
 }
 
+/* Half of what is free is more than enough to be given some of the range. */
+static int poison_in(uint64_t first, uint64_t frames)
+{
+	size_t pages = number_in("/proc/vmstat", "nr_free_pages ") / 2, at;
+	char *start = map_filled(pages);
+
+	for (at = 0; at < pages; at++) {
+		uint64_t frame = frame_of(start + at * PAGE_BYTES);
+
+		if (frame >= first && frame - first < frames) {
+			printf("freehold: result: run=badpages in_use=%#llx\n",
+			       (unsigned long long)frame);
+			return !hard_offline(frame);
+		}
+	}
+	fprintf(stderr, "freehold: error: no page of %zu lies there\n", pages);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	size_t pages = argc == 2 ? strtoul(argv[1], NULL, 10) : 0, rest, at, nth;
@@ -51,6 +73,8 @@ int main(int argc, char **argv)
 	size_t moved = 0, freed = 0;
 	char *start;
 
+	if (argc == 4 && !strcmp(argv[1], "in"))
+		return poison_in(strtoul(argv[2], NULL, 0), strtoul(argv[3], NULL, 0));
 	if (!pages || !bad) {
 		fprintf(stderr, "badpages: bad arguments: see badpages.c\n");
 		return 2;

@@ -7,7 +7,7 @@
 //! Source: Linux 6.12 `mm/page_reporting.c`.
 
 use super::Freehold;
-use super::pageblocks::{FRAMES, PageblockIndex};
+use super::pageblocks::PageblockIndex;
 use super::zones::Zones;
 use crate::PageAllocator;
 use crate::designs::Context;
@@ -74,10 +74,8 @@ impl<P: Platform> Zones<P> {
             }
             let section = self.section(context.cpu_here(), zone);
             if self.forest.remove(pool, bit) {
-                self.zone(zone).sub_free(FRAMES);
-                drop(section);
-                self.hand_out(pageblock, Order::PAGEBLOCK, MigrateType::Unmovable);
-                self.note_direct_alloc(context, zone, Order::PAGEBLOCK.frames());
+                let (order, migratetype) = (whole.order(), whole.content());
+                self.hand_out_of_pool(context, zone, section, pageblock, order, migratetype);
                 return Some(pageblock);
             }
         }
@@ -96,14 +94,7 @@ impl<P: Platform> Zones<P> {
             );
             return;
         };
-        let zone = self.pageblocks.zone(held.head);
-        self.note_direct_free(context, zone, Order::PAGEBLOCK.frames());
-        if self.pageblocks.end_huge(held.head) {
-            self.zone(zone).add_free(FRAMES);
-            match is_reported {
-                true => self.put_reported_in_pool(held.head),
-                false => self.put_in_pool(held.head),
-            }
-        }
+        let put = if is_reported { Self::put_reported_in_pool } else { Self::put_in_pool };
+        self.release_huge(context, held.head, Order::PAGEBLOCK, put);
     }
 }

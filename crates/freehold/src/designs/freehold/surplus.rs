@@ -36,7 +36,7 @@ impl<P: Platform> PageAllocator<P, Freehold<P>> {
             let mut surplus = zones.zone(zone).level().saturating_sub(keep.get());
             while surplus > 0 {
                 let Some((pageblock, free)) = zones.take_rest_of_any(context, zone) else { break };
-                let frames = u64::from(free.iter().map(|word| word.count_ones()).sum::<u32>());
+                let frames = u64::from(count(&free));
                 for_each_block(pageblock, free, |frame, order| {
                     taken(zones.pageblocks.pfn_of(frame), order)
                 });
@@ -67,8 +67,7 @@ impl<P: Platform> Zones<P> {
             orphans.find_map(|pageblock| {
                 let free =
                     self.with_acquired(cpu, zone, pageblock, || self.take_rest(zone, pageblock))?;
-                let frames = free.iter().map(|word| word.count_ones()).sum::<u32>();
-                self.note_direct_alloc(context, zone, FrameCount::new(u64::from(frames)));
+                self.note_direct_alloc(context, zone, FrameCount::new(u64::from(count(&free))));
                 Some((pageblock, free))
             })
         })
@@ -85,10 +84,15 @@ impl<P: Platform> Zones<P> {
                 self.pageblocks.begin_use(word, *free);
             }
         }
-        let frames = free.iter().map(|word| word.count_ones()).sum();
+        let frames = count(&free);
         self.zone(zone).sub_free(frames);
         (frames > 0).then_some(free)
     }
+}
+
+/// How many frames bits of a pageblock stand for.
+fn count(free: &[u64; WORDS]) -> u32 {
+    free.iter().map(|word| word.count_ones()).sum()
 }
 
 /// The largest aligned blocks that bits of a pageblock make up.

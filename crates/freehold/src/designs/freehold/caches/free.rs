@@ -14,6 +14,7 @@ use crate::designs::freehold::pageblocks::huge::HeldHuge;
 use crate::designs::freehold::pageblocks::run::{ORDER_MAX, Run, WORD_FRAMES, WORD_ORDER};
 use crate::designs::freehold::pageblocks::state::{State, Use};
 use crate::designs::freehold::pageblocks::{FrameRef, PageblockIndex};
+use crate::designs::freehold::zones::Zones;
 use crate::designs::traits::Free;
 use crate::platform::{Pin, Platform};
 use crate::units::{Order, Pfn};
@@ -231,7 +232,7 @@ impl<P: Platform> Freehold<P> {
         };
         let HeldHuge { head, state, .. } = held;
         if order == state.order() {
-            self.zones.release_huge(context, head, order);
+            self.zones.release_huge(context, head, order, Zones::put_in_pool);
             return Ok(());
         }
         let (part, rest) = self.pageblocks().break_up(head, state, frame, order);
@@ -242,7 +243,7 @@ impl<P: Platform> Freehold<P> {
         if order < Order::PAGEBLOCK {
             return self.free_split(context, frame, order);
         }
-        self.zones.release_huge(context, part, order);
+        self.zones.release_huge(context, part, order, Zones::put_in_pool);
         Ok(())
     }
 }

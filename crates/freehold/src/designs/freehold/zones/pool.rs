@@ -1,6 +1,7 @@
 //! The pool: whole pageblocks that no cache holds, and blocks of them, from one up to a GiB.
 
 use super::Zones;
+use super::sections::Section;
 use super::tree::around;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::huge::{order_in_pageblocks, pageblocks_in};
@@ -94,11 +95,24 @@ impl<P: Platform> Zones<P> {
                 }
             }
         };
+        self.hand_out_of_pool(context, zone, section, pageblock, order, migratetype);
+        Some(pageblock.frame())
+    }
+
+    /// Hands out a block that the caller has taken out of the pool, in a section that ends here.
+    pub(crate) fn hand_out_of_pool(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        section: Section<'_, P>,
+        pageblock: PageblockIndex,
+        order: Order,
+        migratetype: MigrateType,
+    ) {
         self.zone(zone).sub_free(order.frames().get() as u32);
         drop(section);
         self.hand_out(pageblock, order, migratetype);
         self.note_direct_alloc(context, zone, order.frames());
-        Some(pageblock.frame())
     }
 
     /// The lowest aligned block of whole pageblocks in the pool.
@@ -225,7 +239,14 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Takes back a block of whole pageblocks that its user has freed.
-    pub(crate) fn release_huge(&self, context: Context<'_, P>, head: PageblockIndex, order: Order) {
+    /// `put` puts each pageblock into the pool.
+    pub(crate) fn release_huge(
+        &self,
+        context: Context<'_, P>,
+        head: PageblockIndex,
+        order: Order,
+        put: impl Fn(&Self, PageblockIndex),
+    ) {
         let index = self.pageblocks.zone(head);
         let zone = self.zone(index);
         self.note_direct_free(context, index, order.frames());
@@ -234,7 +255,7 @@ impl<P: Platform> Zones<P> {
             let pageblock = PageblockIndex(head.0 + nth);
             if self.pageblocks.end_huge(pageblock) {
                 zone.add_free(FRAMES);
-                self.put_in_pool(pageblock);
+                put(self, pageblock);
             }
         }
     }
