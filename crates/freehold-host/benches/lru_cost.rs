@@ -92,7 +92,7 @@ fn by_two(cache: &Cache, groups: [GroupId; 2]) -> Result<f64, LruError> {
     let barrier = Barrier::new(2);
     let work = |nth: usize| {
         // A machine with one CPU runs both in turn.
-        let _bound = bind_current_thread(CpuId::new(nth as u32));
+        let _bound = bind_current_thread(&[CpuId::new(nth as u32)]);
         barrier.wait();
         let start = nth as u64 * FRAMES / 2;
         add_and_put(cache, groups[nth], start..start + FRAMES / 2)

@@ -18,22 +18,23 @@ pub fn allowed_cpus() -> Result<Vec<CpuId>, HostError> {
     Ok((0..CpuSet::MAX_CPU as u32).filter(is_allowed).map(CpuId::new).collect())
 }
 
-/// Binds the calling thread to one CPU, until it is bound elsewhere. Threads that it starts
-/// afterwards inherit the binding.
+/// Binds the calling thread to these CPUs, until it is bound elsewhere. Threads and processes that
+/// it starts afterwards inherit the binding.
 ///
 /// # Errors
 ///
-/// [`HostError::Affinity`] if the CPU is offline, does not exist, or is not among those that the
-/// process may use.
-pub fn bind_current_thread(cpu: CpuId) -> Result<(), HostError> {
-    let refuse =
-        |errno: rustix::io::Errno| HostError::Affinity { cpu: Some(cpu), source: errno.into() };
-    if cpu.index() >= CpuSet::MAX_CPU {
-        return Err(refuse(rustix::io::Errno::INVAL));
-    }
+/// [`HostError::Affinity`], with the first of the CPUs, if none is online, exists, and is among
+/// those that the process may use; with the one that has too large a number, if one has.
+pub fn bind_current_thread(cpus: &[CpuId]) -> Result<(), HostError> {
+    let refuse = |cpu, errno: rustix::io::Errno| HostError::Affinity { cpu, source: errno.into() };
     let mut set = CpuSet::new();
-    set.set(cpu.index());
-    sched_setaffinity(None, &set).map_err(refuse)
+    for &cpu in cpus {
+        if cpu.index() >= CpuSet::MAX_CPU {
+            return Err(refuse(Some(cpu), rustix::io::Errno::INVAL));
+        }
+        set.set(cpu.index());
+    }
+    sched_setaffinity(None, &set).map_err(|errno| refuse(cpus.first().copied(), errno))
 }
 
 #[cfg(test)]
@@ -44,7 +45,7 @@ mod tests {
     fn binding_leaves_one_cpu() {
         let bound = std::thread::spawn(|| {
             let last = *allowed_cpus().unwrap().last().unwrap();
-            bind_current_thread(last).unwrap();
+            bind_current_thread(&[last]).unwrap();
             (last, allowed_cpus().unwrap())
         });
         let (last, allowed) = bound.join().unwrap();
@@ -54,7 +55,7 @@ mod tests {
     #[test]
     fn a_cpu_that_does_not_exist_is_refused_by_name() {
         for cpu in [CpuSet::MAX_CPU as u32 - 1, CpuSet::MAX_CPU as u32, u32::MAX] {
-            let error = bind_current_thread(CpuId::new(cpu)).unwrap_err();
+            let error = bind_current_thread(&[CpuId::new(cpu)]).unwrap_err();
             assert!(error.to_string().contains(&format!("CPU {cpu}")), "{error}");
         }
     }

@@ -162,7 +162,7 @@ mod tests {
         for cpu in allowed_cpus().unwrap() {
             // A thread of its own, so that the test's thread stays free to run anywhere.
             let seen = std::thread::spawn(move || {
-                bind_current_thread(cpu).unwrap();
+                bind_current_thread(&[cpu]).unwrap();
                 (CpuSource::discover().current(), CpuSource::system_call().current())
             });
             assert_eq!(seen.join().unwrap(), (cpu, cpu));

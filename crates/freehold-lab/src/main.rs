@@ -36,6 +36,7 @@ mod shell;
 mod signals;
 mod sim;
 mod stat;
+mod survey;
 mod sweep;
 mod task;
 mod trace;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
             false => compare::compare(args),
         },
         cli::Command::Sweep(args) => sweep::sweep(args),
+        cli::Command::Survey(args) => survey::survey(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),
         cli::Command::Predict(args) => predict::predict(args),

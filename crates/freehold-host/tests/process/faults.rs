@@ -276,7 +276,7 @@ fn a_machine_that_does_not_tell_its_cpus_is_named() {
     names(&allowed.unwrap_err(), "on which CPUs", EPERM);
     let first = allowed_cpus().unwrap()[0];
     let bound =
-        refusing(&[refuse(libc::SYS_sched_setaffinity, EPERM)], || bind_current_thread(first));
+        refusing(&[refuse(libc::SYS_sched_setaffinity, EPERM)], || bind_current_thread(&[first]));
     names(&bound.expect("there are filters").unwrap_err(), &format!("to {first}"), EPERM);
     let opens = [refuse(libc::SYS_openat, EACCES)];
     let built = refusing(&opens, || Arena::builder().bytes(MIB).build_frames().map(drop));

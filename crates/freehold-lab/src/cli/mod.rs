@@ -12,6 +12,7 @@ mod predict;
 mod race;
 mod replay;
 mod shell;
+mod survey;
 mod sweep;
 mod trace;
 
@@ -34,6 +35,7 @@ pub(crate) use predict::PredictArgs;
 pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use shell::{CompletionsArgs, ManArgs};
+pub(crate) use survey::SurveyArgs;
 pub(crate) use sweep::SweepArgs;
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
@@ -72,6 +74,7 @@ Examples:
   freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
   freehold predict                              what was published, and what is predicted
+  freehold survey                               what this machine says of the predictions
   freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
   freehold check --minutes 30                   all of that, on all designs
@@ -106,6 +109,8 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
+    /// Measure what this machine would say of the predictions: for those who have a large one.
+    Survey(SurveyArgs),
     /// Predict what others have measured and published, and show both.
     Predict(PredictArgs),
     /// Record what the page allocator of the running kernel does.

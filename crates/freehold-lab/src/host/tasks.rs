@@ -30,7 +30,7 @@ pub(crate) fn cpus_max() -> Result<u32> {
 
 /// Binds the calling thread for the rest of its lifetime.
 pub(crate) fn bind(cpu: CpuId) -> Result<()> {
-    bind_current_thread(cpu).context("cannot bind a task to its CPU")
+    bind_current_thread(&[cpu]).context("cannot bind a task to its CPU")
 }
 
 /// Starts a thread. Its work is boxed, so that threads are compiled once and not once for each

@@ -1,4 +1,5 @@
-//! `freehold machine from-lscpu`: a machine file from what lscpu and numactl print.
+//! `freehold machine from-lscpu`: a machine file from what lscpu and numactl print, and from what
+//! `freehold survey` has measured.
 
 mod derive;
 mod text;
@@ -30,16 +31,20 @@ pub(crate) fn from_lscpu(args: &FromLscpuArgs) -> Result<()> {
         text.push('\n');
         names.push(name);
     }
-    let machine = machine_file(&text)
+    let machine = machine_file(&text, &[])
         .map_err(|problem| UsageError(format!("{}: {problem}", names.join(", "))))?;
     out!("{}", machine.trim_end());
     Ok(())
 }
 
-/// The machine file for the texts; the error says what they lack.
-fn machine_file(text: &str) -> Result<String, String> {
+/// A figure that was measured, and its unit's number.
+pub(crate) type Measured = (Key, f64);
+
+/// The machine file for the texts; the error says what they lack. Figures that were measured are in
+/// the place of the nearest machine's.
+pub(crate) fn machine_file(text: &str, measured: &[Measured]) -> Result<String, String> {
     let mut derived = Derived::of(&Facts::read(text)?);
-    let file = rendered(&derived);
+    let file = rendered(&derived, measured);
     let spec = Spec::from_toml("the machine", &file)
         .map_err(|error| format!("it cannot be described: {}", error.problem))?;
     if derived.cpus > 0 && spec.cpus() != derived.cpus {
@@ -49,17 +54,26 @@ fn machine_file(text: &str) -> Result<String, String> {
             spec.cpus()
         ));
     }
-    Ok(rendered(&derived))
+    Ok(rendered(&derived, measured))
 }
 
-fn rendered(derived: &Derived) -> String {
+/// The machine of `freehold list machines` that is nearest to that of the texts.
+pub(crate) fn nearest(text: &str) -> Result<&'static str, String> {
+    Ok(Derived::of(&Facts::read(text)?).base)
+}
+
+fn rendered(derived: &Derived, measured: &[Measured]) -> String {
     let base = preset(derived.base).expect("it comes with the tool");
     let mut file = String::new();
     let mut line = |text: String| _ = writeln!(file, "{text}");
-    line(
-        "# By `freehold machine from-lscpu`: what follows from lscpu and numactl. What does not, is"
+    line(match measured {
+        [] => "# By `freehold machine from-lscpu`: what follows from lscpu and numactl. What does \
+               not, is"
             .into(),
-    );
+        _ => "# By `freehold survey`: what follows from lscpu and numactl, or was measured. The \
+              rest is"
+            .into(),
+    });
     line(format!("# commented out, with the figure of {}: to be given.", derived.base));
     for note in &derived.notes {
         line(format!("# Note: {note}."));
@@ -74,9 +88,13 @@ fn rendered(derived: &Derived) -> String {
     line(format!("name = \"{name}\"\nbase = \"{}\"", derived.base));
     line(format!("summary = \"{model}, {} CPUs, from lscpu\"", derived.cpus));
     // What the text does not say is in its place, as a comment with the base's figure.
-    let given = |key: Key, value: Option<String>| match value {
-        Some(value) => format!("{} = {value}", key.name()),
-        None => format!("# {} = {}", key.name(), base.get(key)),
+    let figure = |key: Key| measured.iter().find(|(of, _)| *of == key).map(|(_, figure)| figure);
+    let given = |key: Key, value: Option<String>| match (value, figure(key)) {
+        (_, Some(figure)) => {
+            format!("{} = {{ value = {figure:.1}, source = \"measured\" }}", key.name())
+        }
+        (Some(value), None) => format!("{} = {value}", key.name()),
+        (None, None) => format!("# {} = {}", key.name(), base.get(key)),
     };
     line("\n[topology]".into());
     for (key, count) in [
@@ -117,20 +135,27 @@ fn rendered(derived: &Derived) -> String {
             line(given(key, kib.map(|kib| kib.round().to_string())));
         }
     }
-    line("\n# `mlc` measures most of these: --latency_matrix, --c2c_latency.".into());
+    line(match measured {
+        [] => "\n# `freehold survey` measures most of these, and so does `mlc`: --latency_matrix, \
+               --c2c_latency."
+            .into(),
+        _ => String::new(),
+    });
     let is_there = |key: &Key| match key {
         Key::MemoryOnlyNs => derived.memory_only > 0,
         Key::DramSameSocketNs => derived.nodes_per_socket > 1,
         Key::ESlowdown => derived.e_cores > 0,
         Key::LpSlowdown => derived.lp_cores > 0,
         Key::SmtSlowdown => derived.threads_per_core > 1,
-        key => matches!(key.section(), "latency" | "transfer"),
+        key => matches!(key.section(), "latency" | "transfer") || figure(*key).is_some(),
     };
+    let is_there = |key: &Key| is_there(key) && key.section() != "memory";
     let mut section = "";
     for &key in Key::ALL.iter().filter(|key| is_there(key)) {
         if key.section() != section {
             section = key.section();
-            line(format!("# [{section}]"));
+            let any = measured.iter().any(|(of, _)| of.section() == section);
+            line(format!("{}[{section}]", if any { "" } else { "# " }));
         }
         line(given(key, None));
     }
@@ -195,7 +220,7 @@ node   0   1   2
 
     /// The machine of a text, and its file.
     fn machine(text: &str) -> (Spec, String) {
-        let file = machine_file(text).unwrap_or_else(|problem| panic!("{problem}\n{text}"));
+        let file = machine_file(text, &[]).unwrap_or_else(|problem| panic!("{problem}\n{text}"));
         (Spec::from_toml("m.toml", &file).unwrap(), file)
     }
 
@@ -325,7 +350,7 @@ node   0   1   2
             (&twice, "line 3 begins a second machine: give one at a time"),
             (&many, "it cannot be described: topology.cores_per_llc is 4500, expected 1 to 1024"),
         ] {
-            let found = machine_file(text).unwrap_err();
+            let found = machine_file(text, &[]).unwrap_err();
             assert!(found.contains(problem), "{found}\n{text}");
         }
     }
@@ -333,7 +358,7 @@ node   0   1   2
     #[test]
     fn any_text_is_a_machine_or_refused() {
         for text in crate::mangled::of(&(EPYC_NPS4.to_owned() + NODES_WITH_CXL)) {
-            if let Ok(file) = machine_file(&text) {
+            if let Ok(file) = machine_file(&text, &[]) {
                 assert!(Spec::from_toml("m.toml", &file).is_ok(), "{text}\n{file}");
             }
         }

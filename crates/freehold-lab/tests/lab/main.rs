@@ -13,6 +13,7 @@ mod report;
 mod shell;
 mod sim;
 mod stop;
+mod survey;
 mod sweep;
 mod trace;
 mod workloads;

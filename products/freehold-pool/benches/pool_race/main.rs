@@ -144,7 +144,7 @@ fn measure<'p>(contestant: &impl Contestant<'p>, mix: &Mix, threads: usize, time
         let each = |thread: usize| {
             let cpu = cpus[thread % cpus.len()];
             scope.spawn(move || {
-                bind_current_thread(cpu).expect("the CPU is allowed");
+                bind_current_thread(&[cpu]).expect("the CPU is allowed");
                 work(contestant, mix, thread as u64, time)
             })
         };
