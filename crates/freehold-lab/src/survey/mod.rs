@@ -208,8 +208,8 @@ impl Survey {
             let agrees =
                 |(measured, simulated): &&(f64, f64)| (*measured > 1.0) == (*simulated > 1.0);
             format!(
-                "{machine}: of {} ratios it predicts {} within 25 %, {} within a factor of 1.5, \
-                 {} of 2; who is ahead, {} times.",
+                "{machine}: of {} ratios, {} within 25 %, {} within 1.5x, {} within 2x; who is \
+                 ahead, {} times.",
                 pairs.len(),
                 within(1.25),
                 within(1.5),

@@ -82,7 +82,9 @@ impl Runner<'_> {
                 let mut run = self.run(workload, cpus);
                 if workload == "page-fault" {
                     // Here, no trap is part of a fault, and pages are on no LRU list.
-                    run.extend(["--set", "fault=touch", "--set", "lru=off"].map(str::to_owned));
+                    let settings = ["fault=touch", "lru=off", "node_memory=1/16"];
+                    let set = settings.into_iter().flat_map(|setting| ["--set", setting]);
+                    run.extend(set.map(str::to_owned));
                 }
                 run.extend(on_machine.clone());
                 rows.extend(ran(workload, &self.document(&run)?));
