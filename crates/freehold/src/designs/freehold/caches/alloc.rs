@@ -188,6 +188,7 @@ impl<P: Platform> LockedCache<'_, P> {
             _ if order > Order::PAGEBLOCK => None,
             _ => {
                 let own = self.take_run_of_own(request);
+                let own = own.or_else(|| self.take_run_of_spare(request));
                 own.or_else(|| self.take_run_of_singles(request))
             }
         }
@@ -210,6 +211,8 @@ impl<P: Platform> LockedCache<'_, P> {
             _ if order > Order::PAGEBLOCK => None,
             _ => {
                 let own = self.take_run_of_own(request);
+                let own = own.or_else(|| self.take_run_of_orphan(request));
+                let own = own.or_else(|| self.take_run_of_spare(request));
                 let own = own.or_else(|| self.take_fresh_run(request));
                 own.or_else(|| self.take_run_of_singles(request))
             }
