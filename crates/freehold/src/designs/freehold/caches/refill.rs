@@ -44,7 +44,7 @@ impl<P: Platform> LockedCache<'_, P> {
     pub(crate) fn refill(&self, request: &Request) -> bool {
         let migratetype = request.content();
         self.refill_from_active(migratetype)
-            || self.is_sparing(request) && self.refill_sparingly(migratetype)
+            || self.refill_sparingly(request)
             || self.refill_from_listed(migratetype)
             || self.fresh_block(request).is_some_and(|pageblock| {
                 self.make_active(pageblock, migratetype) //

@@ -14,7 +14,7 @@
 //!   too large for it is taken from another pageblock in passing: else small blocks would break the
 //!   large runs of that one, while small runs are left over here.
 
-use super::cache::{Fill, WORTHWHILE_FREE_MIN};
+use super::cache::{Active, Fill, WORTHWHILE_FREE_MIN};
 use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Run;
@@ -23,8 +23,8 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// How many partial pageblocks for movable content are looked at when one is needed.
-const LOOKS: usize = 16;
+/// How many partial pageblocks of each list are looked at.
+const LOOKS: usize = 8;
 
 /// Single frames come first from pageblocks that have no run of this order.
 const WORTH_LEAVING: Order = Order::new(3);
@@ -42,32 +42,20 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Whether the cache uses pageblocks sparingly for a request. If it may fetch none from the
     /// zone, it retains those it has.
-    pub(super) fn is_sparing(&self, request: &Request) -> bool {
+    fn is_sparing(&self, request: &Request) -> bool {
         !self.is_zone_roomy() && self.may_fetch(request)
     }
 
-    /// Releases partial pageblocks that other caches may have better use for.
-    fn share(&self, migratetype: MigrateType) {
-        for fill in [Fill::Worthwhile, Fill::NearlyFull] {
-            let mut next = self.cache.first_partial(migratetype, fill);
-            for _ in 0..LOOKS {
-                let Some(pageblock) = next else { break };
-                next = PageblockIndex::of_link(self.pageblocks().links(pageblock).1);
-                let is_worth = || {
-                    self.collect(pageblock);
-                    self.pageblocks().find_run(pageblock, WORTH_SHARING).is_some()
-                };
-                if migratetype != MigrateType::Movable || fill == Fill::Worthwhile && is_worth() {
-                    self.release_partial(pageblock);
-                }
-            }
-        }
-    }
-
     /// Releases partial pageblocks that other caches may have better use for, and activates one of
-    /// those that are left; returns whether it did.
+    /// those that are left; returns whether it did. Where all movable blocks are single frames,
+    /// there are no runs to be spared, and it does nothing for them.
     #[inline(never)]
-    pub(super) fn refill_sparingly(&self, migratetype: MigrateType) -> bool {
+    pub(super) fn refill_sparingly(&self, request: &Request) -> bool {
+        let migratetype = request.content();
+        let has_runs = self.cache.active_pageblock(Active::Runs, migratetype).is_some();
+        if migratetype == MigrateType::Movable && !has_runs || !self.is_sparing(request) {
+            return false;
+        }
         self.collect_queued();
         self.share(migratetype);
         let partial = self.cache.partial_list(self.pageblocks(), migratetype, Fill::Worthwhile);
@@ -81,9 +69,23 @@ impl<P: Platform> LockedCache<'_, P> {
         })
     }
 
-    fn release_partial(&self, pageblock: PageblockIndex) {
-        self.cache.unlink_partial(self.pageblocks(), pageblock);
-        self.release(pageblock);
+    /// Releases partial pageblocks of a type that other caches may have better use for.
+    fn share(&self, migratetype: MigrateType) {
+        for fill in [Fill::Worthwhile, Fill::NearlyFull] {
+            let mut next = self.cache.first_partial(migratetype, fill);
+            for _ in 0..LOOKS {
+                let Some(pageblock) = next else { break };
+                next = PageblockIndex::of_link(self.pageblocks().links(pageblock).1);
+                let is_worth = || {
+                    self.collect(pageblock);
+                    self.pageblocks().find_run(pageblock, WORTH_SHARING).is_some()
+                };
+                if migratetype != MigrateType::Movable || fill == Fill::Worthwhile && is_worth() {
+                    self.cache.unlink_partial(self.pageblocks(), pageblock);
+                    self.release(pageblock);
+                }
+            }
+        }
     }
 
     /// Takes a block of more than one frame out of an orphan, which the cache acquires, if it is
