@@ -116,9 +116,8 @@ impl<P: Platform> LockedCache<'_, P> {
         order: Order,
     ) -> Option<u32> {
         let run = self.take_run_in(pageblock, order);
-        if self.pageblocks().state(pageblock).is_active() {
-            self.pageblocks().update(pageblock, State::list);
-        }
+        // It may be an orphan that was acquired, or marked as active.
+        self.pageblocks().update(pageblock, State::list);
         if self.pageblocks().count_free(pageblock) > 0 || !self.try_mark_full(pageblock) {
             self.relink(pageblock);
         }
