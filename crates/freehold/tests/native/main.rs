@@ -44,5 +44,6 @@ mod range;
 mod range_owners;
 mod remove;
 mod reporting;
+mod sparing;
 mod stress;
 mod surplus;

@@ -188,6 +188,7 @@ impl<P: Platform> LockedCache<'_, P> {
             _ if order > Order::PAGEBLOCK => None,
             _ => {
                 let own = self.take_run_of_own(request);
+                let own = own.or_else(|| self.take_run_of_spare(request));
                 own.or_else(|| self.take_run_of_singles(request))
             }
         }
@@ -208,12 +209,18 @@ impl<P: Platform> LockedCache<'_, P> {
                 self.design.alloc_spare(&self.cache, request)
             }),
             _ if order > Order::PAGEBLOCK => None,
-            _ => {
-                let own = self.take_run_of_own(request);
-                let own = own.or_else(|| self.take_fresh_run(request));
-                own.or_else(|| self.take_run_of_singles(request))
-            }
+            _ => self.take_run(request),
         }
+    }
+
+    /// As `take`, for a block of more than one frame and less than a pageblock.
+    #[inline(never)]
+    fn take_run(&self, request: &Request) -> Option<u32> {
+        self.take_run_of_own(request)
+            .or_else(|| self.take_run_of_orphan(request))
+            .or_else(|| self.take_run_of_spare(request))
+            .or_else(|| self.take_fresh_run(request))
+            .or_else(|| self.take_run_of_singles(request))
     }
 
     /// Counts a block that the running CPU has taken out of this cache, its own or another CPU's.

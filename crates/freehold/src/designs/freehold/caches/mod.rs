@@ -14,5 +14,6 @@ mod operation;
 mod put;
 mod refill;
 mod spares;
+mod sparing;
 
 pub use lease::{Lease, ParkedLease};

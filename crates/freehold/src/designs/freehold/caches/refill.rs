@@ -11,8 +11,11 @@ use crate::platform::Platform;
 use crate::request::Request;
 use crate::units::{MigrateType, Order};
 
-/// How many partial pageblocks are searched for one with enough free frames or a large enough run.
+/// How many partial pageblocks are searched for one with enough free frames.
 const LOOKS: usize = 8;
+
+/// How many of each list are searched for one with a large enough run.
+const RUN_LOOKS: usize = 16;
 
 /// The free frames of how many pageblocks a refill counts that had few. Each is a look at bitmaps
 /// that may be in no cache of the machine.
@@ -40,7 +43,9 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Activates a word with free frames, from whatever source; returns whether there was one.
     pub(crate) fn refill(&self, request: &Request) -> bool {
         let migratetype = request.content();
-        self.refill_from_best(migratetype)
+        self.refill_from_active(migratetype)
+            || self.refill_sparingly(request)
+            || self.refill_from_listed(migratetype)
             || self.fresh_block(request).is_some_and(|pageblock| {
                 self.make_active(pageblock, migratetype) //
             })
@@ -49,14 +54,13 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// As `refill`, but only from what the cache holds already.
     pub(crate) fn refill_from_own(&self, migratetype: MigrateType) -> bool {
-        self.refill_from_best(migratetype) || self.refill_from_rest(migratetype)
+        self.refill_from_active(migratetype)
+            || self.refill_from_listed(migratetype)
+            || self.refill_from_rest(migratetype)
     }
 
-    /// Tries the pageblocks of the cache that are worth the effort.
-    fn refill_from_best(&self, migratetype: MigrateType) -> bool {
-        if self.refill_from_active(migratetype) {
-            return true;
-        }
+    /// Tries the partial pageblocks of the cache that are worth the effort.
+    fn refill_from_listed(&self, migratetype: MigrateType) -> bool {
         self.collect_queued();
         self.count_few(migratetype);
         self.refill_from_partial(migratetype, Fill::Worthwhile, WORTHWHILE_FREE_MIN, LOOKS)
@@ -112,7 +116,7 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Activates the first word of an unlinked pageblock with free frames; returns whether it has
     /// any.
-    fn make_active(&self, pageblock: PageblockIndex, migratetype: MigrateType) -> bool {
+    pub(super) fn make_active(&self, pageblock: PageblockIndex, migratetype: MigrateType) -> bool {
         let word = pageblock.words().find(|&word| self.pageblocks().free(word) != 0);
         let Some(word) = word else { return false };
         self.cache.hot.set_active_word(Active::Singles, migratetype.index(), word as u32);
@@ -188,7 +192,7 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Whether the zone can spare a pageblock for the cache.
-    fn may_fetch(&self, request: &Request) -> bool {
+    pub(super) fn may_fetch(&self, request: &Request) -> bool {
         let zone = self.zone();
         zone.may_cache(FRAMES, request) && self.may_cache_for(request.content())
     }
@@ -214,18 +218,26 @@ impl<P: Platform> LockedCache<'_, P> {
         let start = self.zones().start(tree, self.cpu, migratetype);
         let zone = self.zone_index;
         let mut orphans = self.zones().orphans_with_run(zone, migratetype, Order::ZERO, start);
-        orphans.find(|&pageblock| {
-            if !self.acquire(pageblock) {
-                return false;
-            }
-            // It may have been emptied or claimed for another type since it was found.
-            let of = self.pageblocks().state(pageblock).migratetype();
-            let is_right = of == migratetype && self.pageblocks().count_free(pageblock) > 0;
-            if !is_right {
-                self.release(pageblock);
-            }
-            is_right
-        })
+        orphans.find(|&pageblock| self.try_acquire_for(pageblock, migratetype, Order::ZERO))
+    }
+
+    /// Acquires an orphan, if it is of a type and has a free run of `order`; returns whether it
+    /// did. It may have been emptied or claimed for another type since it was found.
+    pub(super) fn try_acquire_for(
+        &self,
+        pageblock: PageblockIndex,
+        migratetype: MigrateType,
+        order: Order,
+    ) -> bool {
+        if !self.acquire(pageblock) {
+            return false;
+        }
+        let of = self.pageblocks().state(pageblock).migratetype();
+        let is_right = of == migratetype && self.pageblocks().has_run(pageblock, order);
+        if !is_right {
+            self.release(pageblock);
+        }
+        is_right
     }
 
     /// Takes a block of more than one frame out of the cache's pageblocks.
@@ -250,7 +262,7 @@ impl<P: Platform> LockedCache<'_, P> {
             [Fill::Worthwhile, Fill::NearlyFull].into_iter().find_map(|fill| {
                 self.cache
                     .partial_list(self.pageblocks(), migratetype, fill)
-                    .take(LOOKS)
+                    .take(RUN_LOOKS)
                     .find(has_run)
             })
         });
@@ -260,10 +272,15 @@ impl<P: Platform> LockedCache<'_, P> {
             }
             return self.take_run_as_active(pageblock, request);
         }
-        if !self.may_cache_for(migratetype) {
+        None
+    }
+
+    /// Takes a block of more than one frame out of a spare.
+    pub(crate) fn take_run_of_spare(&self, request: &Request) -> Option<u32> {
+        if !self.may_cache_for(request.content()) {
             return None;
         }
-        let pageblock = self.split_spare(migratetype)?;
+        let pageblock = self.split_spare(request.content())?;
         self.take_run_as_active(pageblock, request)
     }
 
@@ -286,10 +303,17 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Activates a pageblock for blocks of more than one frame, and takes one out of it. It is
     /// unlinked, unless it is active for such blocks already.
-    fn take_run_as_active(&self, pageblock: PageblockIndex, request: &Request) -> Option<u32> {
+    pub(super) fn take_run_as_active(
+        &self,
+        pageblock: PageblockIndex,
+        request: &Request,
+    ) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let before = self.cache.active_pageblock(Active::Runs, migratetype);
         if let Some(before) = before.filter(|&before| before != pageblock) {
+            if self.is_still_active(before) {
+                return self.take_run_in_passing(pageblock, order);
+            }
             self.pageblocks().update(before, State::list);
             if self.pageblocks().count_free(before) > 0 || !self.try_mark_full(before) {
                 self.relink(before);
@@ -302,7 +326,7 @@ impl<P: Platform> LockedCache<'_, P> {
         run.map(Run::frame)
     }
 
-    fn take_run_in(&self, pageblock: PageblockIndex, order: Order) -> Option<Run> {
+    pub(super) fn take_run_in(&self, pageblock: PageblockIndex, order: Order) -> Option<Run> {
         let run = self.pageblocks().find_run(pageblock, order)?;
         self.pageblocks().take_run(run);
         Some(run)

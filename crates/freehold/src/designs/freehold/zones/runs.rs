@@ -91,6 +91,22 @@ impl<P: Platform> Zones<P> {
         around(start, next).map(move |bit| self.pageblock_at(zone, bit))
     }
 
+    /// As `orphans_with_run`, for more than one frame: those with the smallest runs come first.
+    pub(crate) fn orphans_by_fit(
+        &self,
+        zone: ZoneIndex,
+        migratetype: MigrateType,
+        least: Order,
+        start: usize,
+    ) -> impl Iterator<Item = PageblockIndex> + '_ {
+        let first = self.zone(zone).first_of_runs();
+        let trees = nth(migratetype, least)..(migratetype.index() + 1) * ORDERS;
+        let bits = trees.flat_map(move |nth| {
+            around(start, move |from| self.forest.next(&first.nth(nth), from))
+        });
+        bits.map(move |bit| self.pageblock_at(zone, bit))
+    }
+
     /// The trees that an orphan with this state is in, as bits, from that of the first type on.
     pub(crate) fn trees_of(state: State) -> u64 {
         let (of, order) = (state.migratetype(), state.order());

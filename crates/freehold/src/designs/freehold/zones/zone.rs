@@ -17,6 +17,10 @@ use crate::zone::watermark::{Watermark, Watermarks};
 /// How many pageblocks for each CPU make a zone roomy.
 const ROOMY_PAGEBLOCKS: u64 = 32;
 
+/// In other zones, so many times as many CPUs share pageblocks for content that cannot move as make
+/// up for what is missing: what is free there between such content is of no other use.
+const SHARING: usize = 2;
+
 /// How many spare pageblocks a cache has at most.
 pub(crate) const SPARES_MAX: usize = 16;
 
@@ -271,7 +275,10 @@ impl<P: Platform> Zone<P> {
     ) -> Option<usize> {
         match migratetype {
             MigrateType::Movable => Some(cpu),
-            _ => self.sharers(cpus).map(|sharers| cpu - cpu % sharers),
+            _ => self.sharers(cpus).map(|sharers| {
+                let sharers = if sharers == 1 { 1 } else { SHARING * sharers };
+                cpu - cpu % sharers
+            }),
         }
     }
 
