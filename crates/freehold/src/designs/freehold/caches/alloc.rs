@@ -46,7 +46,10 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             let may_use_own = class == Watermark::Low
                 && request.depth() != Watermark::Low
                 && (nth == 0 || self.zones.zone(zone).may_cache(0, request));
-            let fetched = self.alloc_near(context, zone, request, class);
+            let near = || self.alloc_near(context, zone, request, class);
+            let fetched = near().or_else(|| {
+                self.reclaim_spares(context.platform, zone).then(near).flatten() //
+            });
             let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });

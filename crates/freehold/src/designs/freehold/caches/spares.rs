@@ -16,6 +16,7 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, FrameRef, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Pin, Platform};
 use crate::request::Request;
 use crate::units::{Order, Pfn};
@@ -49,6 +50,23 @@ impl<P: Platform> Freehold<P> {
             // Of calls that free it, or parts of it, at the same time, one succeeds here.
             && frame_ref.try_change(state, state.free_to_spares(cpu))
             && cache.push_spare(frame_ref.pageblock())
+    }
+
+    /// Releases the spares of all caches of a zone whose pool has not enough, if they may have had
+    /// many; returns whether that was so. Leaves alone what other calls and leases have locked.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reclaim_spares(&self, platform: &P, zone: ZoneIndex) -> bool {
+        let cpus = self.zones.cpu_count();
+        if !self.zones.zone(zone).limit_spares(cpus) {
+            return false;
+        }
+        for cpu in (0..cpus).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
+            if let Some(guard) = self.try_lock(Pin::new(platform).1, cpu, zone) {
+                guard.release_spares(usize::MAX);
+            }
+        }
+        true
     }
 
     /// Frees an allocated block of one pageblock to the spares of the running CPU. Returns whether
@@ -85,13 +103,15 @@ impl<P: Platform> LockedCache<'_, P> {
     #[inline(never)]
     pub(crate) fn fetch_spares(&self, request: &Request) {
         let zone = self.zone();
-        let (pool, wanted) = (zone.pool(), (zone.spares_max() / 2).max(1));
+        let pool = zone.pool();
         let start = self.zones().start(pool, self.cpu, request.content());
         let found =
             self.zones().forest.next(pool, start).or_else(|| self.zones().forest.next(pool, 0));
         let Some(first) = found else { return };
         let (word, behind) = (first / WORD_PAGEBLOCKS, !0 << (first % WORD_PAGEBLOCKS));
-        let members = lowest(self.zones().forest.members(pool, word) & behind, wanted);
+        let there = self.zones().forest.members(pool, word) & behind;
+        zone.allow_spares(there.count_ones());
+        let members = lowest(there, (zone.spares_max() / 2).max(1));
         let frames = members.count_ones() * FRAMES;
         if frames == 0 || !zone.may_cache(frames, request) {
             return;
@@ -184,7 +204,11 @@ impl<P: Platform> LockedCache<'_, P> {
             Err(_) => return Err(Error::DoubleFree),
         }
         if count >= zone.spares_max().max(1) as usize {
-            self.release_spares(count.div_ceil(2));
+            let word = self.zones().bit(pageblock) / WORD_PAGEBLOCKS;
+            zone.allow_spares(self.zones().forest.members(zone.pool(), word).count_ones());
+            if count >= zone.spares_max().max(1) as usize {
+                self.release_spares(count.div_ceil(2));
+            }
         }
         self.mark_cached();
         self.cache.push_spare(pageblock);
