@@ -148,13 +148,13 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Releases `count` spares to the pool, or all if there are fewer: those that would be used
-    /// last.
+    /// last. Returns how many pageblocks the last word of the pool that got some has then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn release_spares(&self, count: usize) {
+    pub(crate) fn release_spares(&self, count: usize) -> u32 {
         let count = count.min(self.cache.spare_count());
         if count == 0 {
-            return;
+            return 0;
         }
         let (zone, frames) = (self.zone(), count as u32 * FRAMES);
         self.cache.note_drain(frames);
@@ -175,7 +175,7 @@ impl<P: Platform> LockedCache<'_, P> {
             members |= 1 << (bit % WORD_PAGEBLOCKS);
             true
         });
-        self.zones().forest.insert_mask(zone.pool(), word, members);
+        (self.zones().forest.insert_mask(zone.pool(), word, members) | members).count_ones()
     }
 
     /// Frees an allocated block of one pageblock to the spares of this cache, which may get their
@@ -204,11 +204,7 @@ impl<P: Platform> LockedCache<'_, P> {
             Err(_) => return Err(Error::DoubleFree),
         }
         if count >= zone.spares_max().max(1) as usize {
-            let word = self.zones().bit(pageblock) / WORD_PAGEBLOCKS;
-            zone.allow_spares(self.zones().forest.members(zone.pool(), word).count_ones());
-            if count >= zone.spares_max().max(1) as usize {
-                self.release_spares(count.div_ceil(2));
-            }
+            zone.allow_spares(self.release_spares(count.div_ceil(2)));
         }
         self.mark_cached();
         self.cache.push_spare(pageblock);

@@ -212,8 +212,8 @@ impl<P: Platform> Zone<P> {
     /// many pageblocks was seen.
     pub(crate) fn allow_spares(&self, members: u32) {
         let most = SPARES_MAX as u32;
-        if self.spares_max() < most
-            && members >= most
+        if members >= most
+            && self.spares_max() < most
             && self.level() >= self.managed() / SPARES_SHARE
         {
             self.setup.spares_max.store(most, Relaxed);
