@@ -197,10 +197,7 @@ impl<P: Platform> LockedCache<'_, P> {
     fn fresh_whole(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         // If the pool is empty, the cache is not marked. In this order: once the pageblock
         // is no longer in the pool, other calls learn of its frames by the mark.
-        let is_dry = self.zones().forest.next(self.zone().pool(), 0).is_none();
-        if is_dry && !self.design.reclaim_spares(self.platform, self.zone_index) {
-            return None;
-        }
+        self.zones().forest.next(self.zone().pool(), 0)?;
         self.mark_cached();
         let pageblock = self.zones().acquire_whole(self.zone_index, self.cpu, migratetype)?;
         self.zone().sub_free(FRAMES);

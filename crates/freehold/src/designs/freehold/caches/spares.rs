@@ -52,21 +52,18 @@ impl<P: Platform> Freehold<P> {
             && cache.push_spare(frame_ref.pageblock())
     }
 
-    /// Releases the spares of all caches of a zone whose pool has not enough, if they may have had
-    /// many; returns whether that was so. Leaves alone what other calls and leases have locked.
+    /// Releases the spares of all caches of a zone, which may have no more than a few from now on.
+    /// Leaves alone what other calls and leases have locked.
     #[cold]
     #[inline(never)]
-    pub(crate) fn reclaim_spares(&self, platform: &P, zone: ZoneIndex) -> bool {
+    pub(crate) fn reclaim_spares(&self, context: Context<'_, P>, zone: ZoneIndex) {
         let cpus = self.zones.cpu_count();
-        if !self.zones.zone(zone).limit_spares(cpus) {
-            return false;
-        }
+        self.zones.zone(zone).set_spares_max(cpus);
         for cpu in (0..cpus).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
-            if let Some(guard) = self.try_lock(Pin::new(platform).1, cpu, zone) {
+            if let Some(guard) = self.try_lock(context.pin().1, cpu, zone) {
                 guard.release_spares(usize::MAX);
             }
         }
-        true
     }
 
     /// Frees an allocated block of one pageblock to the spares of the running CPU. Returns whether

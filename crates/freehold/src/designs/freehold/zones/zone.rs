@@ -220,11 +220,10 @@ impl<P: Platform> Zone<P> {
         }
     }
 
-    /// Lets each of so many caches have no more spares than in any case; returns whether they may
-    /// have had more. Of several calls at the same time, one has to care about these.
-    pub(crate) fn limit_spares(&self, cpus: usize) -> bool {
-        let (most, min) = (self.spares_max(), self.spares_min(cpus));
-        most > min && self.setup.spares_max.compare_exchange(most, min, Relaxed, Relaxed).is_ok()
+    /// Whether each of so many caches may have more spares than in any case.
+    pub(crate) fn has_many_spares(&self, cpus: usize) -> bool {
+        let most = SPARES_MAX as u32;
+        self.spares_max() == most && self.spares_min(cpus) < most
     }
 
     /// The free frames in the pool and orphans. While calls are under way, each CPU may have one
