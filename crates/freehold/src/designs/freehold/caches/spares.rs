@@ -4,6 +4,10 @@
 //! Spares and pool exchange several pageblocks at once, neighbours by one step. Of the pageblocks
 //! that become whole by frees of parts, a cache retains one only.
 //!
+//! While there is enough besides, a cache may have many, so that CPUs with a set of such blocks do
+//! not meet at the pool. A call that finds the pool empty, or the zone low, takes them all back:
+//! before it turns to another zone, and before types fall back on each other.
+//!
 //! A cache holds spares only while its zone is not below the low watermark. A free to a cache
 //! without spares checks the level, and marks the cache. A free to a cache with spares checks
 //! nothing: before a call takes a zone below its low watermark, it drains the caches that are
