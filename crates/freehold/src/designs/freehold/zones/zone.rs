@@ -21,8 +21,8 @@ const ROOMY_PAGEBLOCKS: u64 = 32;
 pub(crate) const SPARES_MAX: usize = 16;
 
 /// One pageblock of so many may be a spare, of all caches together: as much of a zone as Linux lets
-/// all its per-CPU lists hold (`zone_highsize`, 6.12). But while as much is free besides, each cache
-/// may have [`SPARES_MAX`].
+/// all its per-CPU lists hold (`zone_highsize`, 6.12). But while as much is free besides, each
+/// cache may have [`SPARES_MAX`].
 const SPARES_SHARE: u64 = 8;
 
 /// The record of a zone.
