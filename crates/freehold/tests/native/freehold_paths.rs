@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use crate::common::{TestPlatform, run_on};
 use crate::machine::Machine;
 use freehold::designs::Freehold;
-use freehold::{Config, Error, Events, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::{
+    Config, Error, Events, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
+};
 
 type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
 
@@ -82,31 +84,65 @@ fn single_frames_come_out_of_what_larger_blocks_left() {
     check_whole(&frames);
 }
 
+/// As many spares as a cache may have while there is enough besides: half of them go at once.
 #[test]
 fn spares_and_pool_exchange_several_pageblocks_at_once() {
-    // An eighth of 64 for 2 CPUs: up to 4 spares, acquired and released by 2.
     let frames = machine(64, 2);
     let huge = Request::new(Order::PAGEBLOCK);
-    let held: Vec<_> = (0..8).map(|_| frames.alloc(huge).unwrap()).collect();
-    assert_eq!(moves(frames.events()), (4, 0));
+    let held: Vec<_> = (0..40).map(|_| frames.alloc(huge).unwrap()).collect();
+    assert_eq!(moves(frames.events()), (5, 0));
     let is_next_to = |pair: &[Pfn]| pair[0].get() + PAGEBLOCK == pair[1].get();
-    assert!(held.chunks(2).all(is_next_to), "neighbours come together: {held:?}");
+    assert!(held.chunks(8).all(|chunk| chunk.windows(2).all(is_next_to)), "{held:?}");
     assert_eq!(cached(&frames), 0);
     for (nth, &pfn) in (1..).zip(&held) {
         frames.free(pfn, Order::PAGEBLOCK).unwrap();
         assert_eq!(frames.free(pfn, Order::PAGEBLOCK), Err(Error::DoubleFree));
-        let spares = [1, 2, 3, 4, 3, 4, 3, 4][nth - 1];
+        let spares = if nth <= 16 { nth } else { 9 + (nth - 17) % 8 };
         assert_eq!(cached(&frames), spares * PAGEBLOCK, "after {nth}");
     }
     check_whole(&frames);
-    // Another CPU gets what this one has as spares.
-    (0..8).for_each(|_| {
-        frames.alloc(huge).unwrap();
-    });
-    frames.free(held[0], Order::PAGEBLOCK).expect("it is held again");
+}
+
+/// A pool that is dry gets all spares back, and then caches may have an eighth of the 64 between
+/// them, until an eighth is free besides, and 16 in one word of the pool.
+#[test]
+fn caches_have_many_spares_only_while_there_is_enough_besides() {
+    let frames = machine(64, 2);
+    let huge = Request::new(Order::PAGEBLOCK);
+    let held: Vec<_> = (0..16).map(|_| frames.alloc(huge).unwrap()).collect();
+    held.iter().for_each(|&pfn| frames.free(pfn, Order::PAGEBLOCK).unwrap());
+    assert_eq!(cached(&frames), 16 * PAGEBLOCK);
     run_on(1);
-    let rest = std::iter::from_fn(|| frames.alloc(huge).ok()).count();
-    assert_eq!(rest, 64 - 8 + 1);
+    let mut held: Vec<_> = (0..48).map(|_| frames.alloc(huge).unwrap()).collect();
+    assert_eq!(cached(&frames), 16 * PAGEBLOCK, "another CPU's");
+    held.push(frames.alloc(huge).unwrap());
+    assert_eq!(cached(&frames), 7 * PAGEBLOCK, "eight of them were acquired");
+    held.extend(std::iter::from_fn(|| frames.alloc(huge).ok()));
+    assert_eq!(held.len(), 64);
+    for (nth, &pfn) in (1..).zip(&held) {
+        frames.free(pfn, Order::PAGEBLOCK).unwrap();
+        let spares = match nth {
+            ..=4 => nth,
+            5..=19 => 4 - nth % 2,
+            20..=32 => nth - 16,
+            _ => 9 + (nth - 33) % 8,
+        };
+        assert_eq!(cached(&frames), spares * PAGEBLOCK, "after {nth}");
+    }
+    check_whole(&frames);
+    // Nor do types fall back on each other while caches have many.
+    let held: Vec<_> = (0..16).map(|_| frames.alloc(huge).unwrap()).collect();
+    run_on(0);
+    let singles: Vec<_> =
+        (0..48 * PAGEBLOCK).map(|_| frames.alloc(Request::default()).unwrap()).collect();
+    frames.free(singles[0], Order::ZERO).unwrap();
+    frames.drain_all();
+    run_on(1);
+    held.iter().for_each(|&pfn| frames.free(pfn, Order::PAGEBLOCK).unwrap());
+    assert_eq!(cached(&frames), 16 * PAGEBLOCK);
+    run_on(0);
+    let unmovable = Request::default().migratetype(MigrateType::Unmovable);
+    assert_ne!(frames.alloc(unmovable).unwrap(), singles[0], "the only frame of movable ones");
 }
 
 #[test]

@@ -52,7 +52,8 @@ fn each_whole_pageblock_is_reported_once_until_it_is_used() {
     guest.drain_all();
     let again = report_all(&guest);
     assert!(again.contains(&larger) && again.contains(&huge), "{again:?}");
-    assert!((5..=9).contains(&again.len()), "{again:?}");
+    // With the one frame's, and at most eight that were acquired as spares at once.
+    assert!((5..=1 + 8 + 4).contains(&again.len()), "{again:?}");
 }
 
 #[test]

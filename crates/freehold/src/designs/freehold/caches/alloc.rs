@@ -67,8 +67,8 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
 }
 
 impl<P: Platform> Freehold<P> {
-    /// Takes a block of a zone, unless that takes it below the mark of `class`. Asks no other CPU
-    /// for anything.
+    /// Takes a block of a zone, unless that takes it below the mark of `class`. Asks other CPUs for
+    /// nothing but many spares, before the zone counts as short, or types fall back on each other.
     pub(crate) fn alloc_near(
         &self,
         context: Context<'_, P>,
@@ -76,10 +76,13 @@ impl<P: Platform> Freehold<P> {
         request: &Request,
         class: Watermark,
     ) -> Option<u32> {
-        self.zones
-            .allows(zone, request, class)
-            .then(|| self.alloc_in(context, zone, request))
-            .flatten()
+        let allows = || self.zones.allows(zone, request, class);
+        let of_zone = self.zones.zone(zone);
+        let is_dry = || self.zones.forest.next(of_zone.pool(), 0).is_none();
+        if of_zone.has_many_spares(self.zones.cpu_count()) && (is_dry() || !allows()) {
+            self.reclaim_spares(context, zone);
+        }
+        allows().then(|| self.alloc_in(context, zone, request)).flatten()
     }
 
     /// Takes a block out of what the running CPU's cache holds already.

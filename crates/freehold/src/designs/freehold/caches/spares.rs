@@ -4,6 +4,10 @@
 //! Spares and pool exchange several pageblocks at once, neighbours by one step. Of the pageblocks
 //! that become whole by frees of parts, a cache retains one only.
 //!
+//! While there is enough besides, a cache may have many, so that CPUs with a set of such blocks do
+//! not meet at the pool. A call that finds the pool empty, or the zone low, takes them all back:
+//! before it turns to another zone, and before types fall back on each other.
+//!
 //! A cache holds spares only while its zone is not below the low watermark. A free to a cache
 //! without spares checks the level, and marks the cache. A free to a cache with spares checks
 //! nothing: before a call takes a zone below its low watermark, it drains the caches that are
@@ -16,6 +20,7 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, FrameRef, PageblockIndex};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::{Pin, Platform};
 use crate::request::Request;
 use crate::units::{Order, Pfn};
@@ -49,6 +54,20 @@ impl<P: Platform> Freehold<P> {
             // Of calls that free it, or parts of it, at the same time, one succeeds here.
             && frame_ref.try_change(state, state.free_to_spares(cpu))
             && cache.push_spare(frame_ref.pageblock())
+    }
+
+    /// Releases the spares of all caches of a zone, which may have no more than a few from now on.
+    /// Leaves alone what other calls and leases have locked.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn reclaim_spares(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        let cpus = self.zones.cpu_count();
+        self.zones.zone(zone).set_spares_max(cpus);
+        for cpu in (0..cpus).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
+            if let Some(guard) = self.try_lock(context.pin().1, cpu, zone) {
+                guard.release_spares(usize::MAX);
+            }
+        }
     }
 
     /// Frees an allocated block of one pageblock to the spares of the running CPU. Returns whether
@@ -85,13 +104,15 @@ impl<P: Platform> LockedCache<'_, P> {
     #[inline(never)]
     pub(crate) fn fetch_spares(&self, request: &Request) {
         let zone = self.zone();
-        let (pool, wanted) = (zone.pool(), (zone.spares_max() / 2).max(1));
+        let pool = zone.pool();
         let start = self.zones().start(pool, self.cpu, request.content());
         let found =
             self.zones().forest.next(pool, start).or_else(|| self.zones().forest.next(pool, 0));
         let Some(first) = found else { return };
         let (word, behind) = (first / WORD_PAGEBLOCKS, !0 << (first % WORD_PAGEBLOCKS));
-        let members = lowest(self.zones().forest.members(pool, word) & behind, wanted);
+        let there = self.zones().forest.members(pool, word) & behind;
+        zone.allow_spares(there.count_ones());
+        let members = lowest(there, (zone.spares_max() / 2).max(1));
         let frames = members.count_ones() * FRAMES;
         if frames == 0 || !zone.may_cache(frames, request) {
             return;
@@ -128,13 +149,13 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Releases `count` spares to the pool, or all if there are fewer: those that would be used
-    /// last.
+    /// last. Returns how many pageblocks the last word of the pool that got some has then.
     #[cold]
     #[inline(never)]
-    pub(crate) fn release_spares(&self, count: usize) {
+    pub(crate) fn release_spares(&self, count: usize) -> u32 {
         let count = count.min(self.cache.spare_count());
         if count == 0 {
-            return;
+            return 0;
         }
         let (zone, frames) = (self.zone(), count as u32 * FRAMES);
         self.cache.note_drain(frames);
@@ -155,7 +176,7 @@ impl<P: Platform> LockedCache<'_, P> {
             members |= 1 << (bit % WORD_PAGEBLOCKS);
             true
         });
-        self.zones().forest.insert_mask(zone.pool(), word, members);
+        (self.zones().forest.insert_mask(zone.pool(), word, members) | members).count_ones()
     }
 
     /// Frees an allocated block of one pageblock to the spares of this cache, which may get their
@@ -184,7 +205,7 @@ impl<P: Platform> LockedCache<'_, P> {
             Err(_) => return Err(Error::DoubleFree),
         }
         if count >= zone.spares_max().max(1) as usize {
-            self.release_spares(count.div_ceil(2));
+            zone.allow_spares(self.release_spares(count.div_ceil(2)));
         }
         self.mark_cached();
         self.cache.push_spare(pageblock);

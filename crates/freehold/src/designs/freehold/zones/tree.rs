@@ -138,17 +138,18 @@ impl<P: Platform> Forest<P> {
 
     /// Adds a pageblock; returns whether it was not in the set yet.
     pub(crate) fn insert(&self, tree: &Tree, bit: usize) -> bool {
-        self.insert_mask(tree, bit / BITS, 1 << (bit % BITS)) == 0
+        let mask = 1 << (bit % BITS);
+        self.insert_mask(tree, bit / BITS, mask) & mask == 0
     }
 
-    /// Adds pageblocks of one word; returns those that were in the set already.
+    /// Adds pageblocks of one word; returns the word before.
     pub(crate) fn insert_mask(&self, tree: &Tree, index: usize, mask: u64) -> u64 {
         // Release: for the CPU that removes them. Acquire: see the module.
         let before = self.word(tree, 0, index).fetch_or(mask, AcqRel);
         if before == 0 && has_summaries(tree.bits) {
             self.note(tree, 1, index);
         }
-        before & mask
+        before
     }
 
     /// Ensures that the summary of a word that has bits is set.

@@ -25,7 +25,8 @@ const SHARING: usize = 2;
 pub(crate) const SPARES_MAX: usize = 16;
 
 /// One pageblock of so many may be a spare, of all caches together: as much of a zone as Linux lets
-/// all its per-CPU lists hold (`zone_highsize`, 6.12).
+/// all its per-CPU lists hold (`zone_highsize`, 6.12). But while as much is free besides, each
+/// cache may have [`SPARES_MAX`].
 const SPARES_SHARE: u64 = 8;
 
 /// The record of a zone.
@@ -201,10 +202,32 @@ impl<P: Platform> Zone<P> {
         self.setup.spares_max.load(Relaxed)
     }
 
-    pub(crate) fn set_spares_max(&self, cpus: usize) {
+    /// How many spares each of so many caches may have, whatever else is free.
+    fn spares_min(&self, cpus: usize) -> u32 {
         let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
-        let most = (pageblocks / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64);
-        self.setup.spares_max.store(most as u32, Relaxed);
+        (pageblocks / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64) as u32
+    }
+
+    pub(crate) fn set_spares_max(&self, cpus: usize) {
+        self.setup.spares_max.store(self.spares_min(cpus), Relaxed);
+    }
+
+    /// Lets caches have more spares if there is memory for that, where a word of the pool with so
+    /// many pageblocks was seen.
+    pub(crate) fn allow_spares(&self, members: u32) {
+        let most = SPARES_MAX as u32;
+        if members >= most
+            && self.spares_max() < most
+            && self.level() >= self.managed() / SPARES_SHARE
+        {
+            self.setup.spares_max.store(most, Relaxed);
+        }
+    }
+
+    /// Whether each of so many caches may have more spares than in any case.
+    pub(crate) fn has_many_spares(&self, cpus: usize) -> bool {
+        let most = SPARES_MAX as u32;
+        self.spares_max() == most && self.spares_min(cpus) < most
     }
 
     /// The free frames in the pool and orphans. While calls are under way, each CPU may have one
