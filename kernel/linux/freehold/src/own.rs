@@ -4,7 +4,7 @@
 use core::ffi::c_void;
 use core::ptr::NonNull;
 
-use freehold::{CpuId, FrameCount, Pfn};
+use freehold::{FrameCount, Pfn};
 
 use crate::calls::status;
 use crate::vmlinux::Allocator;
@@ -20,12 +20,6 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 extern "C" fn freehold_free_range(allocator: &Allocator, first: u64, frames: u64) -> i64 {
     status(allocator.free_range(Pfn::new(first), FrameCount::new(frames)))
-}
-
-/// Has a CPU give up what it caches. It may wait.
-#[unsafe(no_mangle)]
-extern "C" fn freehold_drain_cpu(allocator: &Allocator, cpu: u32) -> i64 {
-    status(allocator.drain(CpuId::new(cpu)))
 }
 
 /// Has all CPUs give up what they cache. It may wait.

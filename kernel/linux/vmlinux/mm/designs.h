@@ -58,7 +58,6 @@ FREEHOLD_CALLS(FREEHOLD_DECLARE, own)
 
 /* freehold/src/own.rs: of the project's own design only. */
 long own_free_range(void *state, u64 first, u64 frames);
-long own_drain_cpu(void *state, u32 cpu);
 void own_drain_all(void *state);
 void own_take_surplus(void *state, u64 keep, void *control);
 size_t own_report_free(void *state, void *control);

@@ -97,13 +97,6 @@ static __always_inline void freehold_note_frees(struct zone *zone, int pages)
 		freehold_look(zone);
 }
 
-/* What a CPU caches, and what no CPU does. */
-static void freehold_drain_cpu(struct zone *zone, unsigned int cpu)
-{
-	own_drain_cpu(zone->freehold_front, cpu);
-	freehold_give_back(zone, 0);
-}
-
 /* All that Freehold has of a zone, or of all zones. */
 static void freehold_drain(struct zone *only)
 {
