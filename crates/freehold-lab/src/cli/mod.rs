@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Race the designs against other allocators on this machine.
     Race(RaceArgs),
-    /// Measure what this machine would say of the predictions: for those who have a large one.
+    /// Measure what this machine says of the predictions.
     Survey(SurveyArgs),
     /// Predict what others have measured and published, and show both.
     Predict(PredictArgs),

@@ -27,6 +27,7 @@ pub(super) struct CacheBytes {
 /// by socket and cache by cache, then the second threads in the same order.
 pub(super) fn places(sys: &Path, allowed: &[CpuId]) -> Vec<Place> {
     let mut places: Vec<_> = allowed.iter().map(|&cpu| place(sys, cpu)).collect();
+    places.sort_by_key(|place| place.cpu);
     let first = |of: &dyn Fn(&Place) -> &str, place: &Place| {
         let same = places.iter().find(|other| of(other) == of(place));
         same.map_or(place.cpu, |other| other.cpu)
@@ -83,7 +84,8 @@ pub(super) fn cache_bytes(sys: &Path, cpu: CpuId) -> CacheBytes {
         let level = text("level").trim().parse::<usize>().unwrap_or_default();
         if text("type").trim() != "Instruction"
             && let Some(place) = bytes.get_mut(level)
-            && let Ok(size) = text("size").trim().parse::<bytesize::ByteSize>()
+            // As the kernel writes it, `32K` are KiB.
+            && let Ok(size) = format!("{}iB", text("size").trim()).parse::<bytesize::ByteSize>()
         {
             *place = size.as_u64() as usize;
         }
