@@ -2,6 +2,7 @@
 //! tests would not run at these limits.
 
 use std::fs;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use freehold_pool::{Image, ModuleKey, Pool, PoolError, Slot};
@@ -213,11 +214,16 @@ fn threads_that_are_short_of_mappings_lose_nothing(limit: u32) {
             }
         }
     };
+    // A thread takes mappings to start, too: none works before all have.
+    let started = Barrier::new(3);
     std::thread::scope(|scope| {
         drop([0, 1, 2].map(|seed| {
             scope.spawn({
-                let work = &work;
-                move || work(seed)
+                let (work, started) = (&work, &started);
+                move || {
+                    started.wait();
+                    work(seed)
+                }
             })
         }))
     });
