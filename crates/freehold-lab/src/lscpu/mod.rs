@@ -147,9 +147,13 @@ fn rendered(derived: &Derived, measured: &[Measured]) -> String {
         Key::ESlowdown => derived.e_cores > 0,
         Key::LpSlowdown => derived.lp_cores > 0,
         Key::SmtSlowdown => derived.threads_per_core > 1,
-        key => matches!(key.section(), "latency" | "transfer") || figure(*key).is_some(),
+        key => match key.section() {
+            "latency" | "transfer" => true,
+            // It has a table of its own, above.
+            "memory" => false,
+            _ => figure(*key).is_some(),
+        },
     };
-    let is_there = |key: &Key| is_there(key) && key.section() != "memory";
     let mut section = "";
     for &key in Key::ALL.iter().filter(|key| is_there(key)) {
         if key.section() != section {

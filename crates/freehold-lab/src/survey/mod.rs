@@ -79,6 +79,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Result<()> {
     let sys = Path::new("/sys");
     let places = places::places(sys, &allowed_cpus()?);
     let steps = places::steps(&places);
+    let [json, toml] = ["json", "toml"].map(|kind| path.with_extension(kind));
     let progress = Progress::new(0);
     let say = |what: &str| progress.say(what);
     let caches = places::cache_bytes(sys, places[0].cpu);
@@ -86,16 +87,13 @@ pub(crate) fn survey(args: &SurveyArgs) -> Result<()> {
     let figures: Vec<_> = costs.iter().map(|cost| (cost.key, in_range(cost))).collect();
     let machine_file = lscpu::machine_file(&text, &figures).map_err(anyhow::Error::msg)?;
     // Simulations read it by its name.
-    let file = Output::new(&path.with_extension("toml"))?;
-    file.writer().write_all(machine_file.as_bytes())?;
-    file.keep()?;
+    write(&toml, &machine_file)?;
     let is_quick = args.quick;
     let runner = Runner { places: &places, steps: &steps, is_quick, stop: &stop, say: &say };
     let measured = runner.measured()?;
     let spec = preset(nearest).map_err(|error| anyhow::anyhow!("{error}"))?;
     let simulated_nearest = runner.simulated(Path::new(nearest), spec.cpus() as u32)?;
-    let like_this = path.with_extension("toml");
-    let simulated_with_measured_costs = runner.simulated(&like_this, u32::MAX)?;
+    let simulated_with_measured_costs = runner.simulated(&toml, u32::MAX)?;
     progress.finish();
     let row = |cost: &costs::Cost| CostRow {
         key: format!("{}.{}", cost.key.section(), cost.key.name()),
@@ -104,30 +102,33 @@ pub(crate) fn survey(args: &SurveyArgs) -> Result<()> {
         nearest: spec.get(cost.key),
         meaning: cost.key.meaning(),
     };
-    let mut survey = Survey {
+    let survey = Survey {
         schema: "freehold.survey/1",
         nearest,
         cpus: places.len(),
         steps,
         notes: notes(sys, args.quick),
         costs: costs.iter().map(row).collect(),
-        advantages: Vec::new(),
+        advantages: advantages(&measured, &simulated_nearest, &simulated_with_measured_costs),
         measured,
         simulated_nearest,
         simulated_with_measured_costs,
         machine_file,
     };
-    survey.advantages = survey.advantages();
     let document = serde_json::to_string_pretty(&survey)?;
-    let file = Output::new(&path.with_extension("json"))?;
-    file.writer().write_all(document.as_bytes())?;
-    file.keep()?;
+    write(&json, &document)?;
     page::write(&survey, document.clone(), path)?;
     match args.json {
         true => out!("{document}"),
         false => page::print(&survey, path)?,
     }
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    let file = Output::new(path)?;
+    file.writer().write_all(text.as_bytes())?;
+    file.keep().map(drop)
 }
 
 /// What lscpu prints, and numactl where it is.
@@ -151,22 +152,22 @@ fn in_range(cost: &costs::Cost) -> f64 {
 /// What may spoil figures here.
 fn notes(sys: &Path, is_quick: bool) -> Vec<String> {
     let mut notes = Vec::new();
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     if is_quick {
         notes.push("With --quick, figures are good for nothing.".to_owned());
     }
     if cfg!(debug_assertions) {
         notes.push("This is not a release build: figures are good for nothing.".to_owned());
     }
-    if read("/proc/cpuinfo").contains("hypervisor") {
+    if read(Path::new("/proc/cpuinfo")).contains("hypervisor") {
         notes.push("This is a virtual machine: its CPUs may not be where they seem to be.".into());
     }
-    let huge = sys.join("kernel/mm/transparent_hugepage/enabled");
-    let huge = std::fs::read_to_string(huge).unwrap_or_default();
+    let huge = read(&sys.join("kernel/mm/transparent_hugepage/enabled"));
     if !huge.contains("[always]") && !huge.contains("[madvise]") {
         notes.push("There are no huge pages: latencies of memory include misses of TLBs.".into());
     }
-    let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse::<f64>().ok());
+    let load = read(Path::new("/proc/loadavg"));
+    let load = load.split(' ').next().and_then(|load| load.parse::<f64>().ok());
     if let Some(load) = load.filter(|load| *load > 1.0) {
         notes
             .push(format!("At its end, the load of the last minute was {load}, its own included."));
@@ -174,26 +175,30 @@ fn notes(sys: &Path, is_quick: bool) -> Vec<String> {
     notes
 }
 
-impl Survey {
-    fn advantages(&self) -> Vec<Advantage> {
-        let mut all: Vec<Advantage> = Vec::new();
-        for row in &self.measured {
-            let (name, cpus) = (&row.name, row.cpus);
-            let of = |rows: &[Row]| advantage(rows, name, cpus);
-            let is_new = all.iter().all(|of| of.name != *name || of.cpus != cpus);
-            if let Some(measured) = of(&self.measured).filter(|_| is_new) {
-                all.push(Advantage {
-                    name: name.clone(),
-                    cpus,
-                    measured,
-                    simulated_nearest: of(&self.simulated_nearest),
-                    simulated_with_measured_costs: of(&self.simulated_with_measured_costs),
-                });
-            }
-        }
-        all
-    }
+/// One for each race or workload and number of CPUs that was measured.
+fn advantages(measured: &[Row], nearest: &[Row], with_measured_costs: &[Row]) -> Vec<Advantage> {
+    let own = measured.iter().filter(|row| row.design == runs::OWN);
+    own.filter_map(|Row { name, cpus, .. }| {
+        let of = |rows| advantage(rows, name, *cpus);
+        Some(Advantage {
+            name: name.clone(),
+            cpus: *cpus,
+            measured: of(measured)?,
+            simulated_nearest: of(nearest),
+            simulated_with_measured_costs: of(with_measured_costs),
+        })
+    })
+    .collect()
+}
 
+impl Advantage {
+    /// Of each machine, in the order of the page's columns.
+    fn ratios(&self) -> [Option<f64>; 3] {
+        [Some(self.measured), self.simulated_nearest, self.simulated_with_measured_costs]
+    }
+}
+
+impl Survey {
     /// How well each simulated machine does, in words.
     fn verdicts(&self) -> Vec<String> {
         let of = |machine: &str, get: fn(&Advantage) -> Option<f64>| {

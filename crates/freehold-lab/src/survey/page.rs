@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::runs::Row;
+use super::runs::figure;
 use super::{Advantage, CostRow, Survey};
 use crate::report::html::chart::{Series, bars};
 use crate::report::html::page::{Figure, Page, Section};
@@ -79,8 +79,8 @@ fn numbers(row: &CostRow) -> [String; 3] {
 
 fn cells(row: &Advantage) -> Vec<String> {
     let ratio = |ratio: Option<f64>| ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-    let ratios = [Some(row.measured), row.simulated_nearest, row.simulated_with_measured_costs];
-    [row.name.clone(), row.cpus.to_string()].into_iter().chain(ratios.map(ratio)).collect()
+    let named = [row.name.clone(), row.cpus.to_string()];
+    named.into_iter().chain(row.ratios().map(ratio)).collect()
 }
 
 /// A figure of accesses, beside that of the nearest machine.
@@ -110,8 +110,7 @@ fn advantages(survey: &Survey, name: &str) -> Figure {
     let rows: Vec<_> = survey.advantages.iter().filter(|row| row.name == name).collect();
     let (mut labels, mut values) = (Vec::new(), Vec::new());
     for row in &rows {
-        let ratios = [Some(row.measured), row.simulated_nearest, row.simulated_with_measured_costs];
-        for (machine, ratio) in MACHINES.into_iter().zip(ratios) {
+        for (machine, ratio) in MACHINES.into_iter().zip(row.ratios()) {
             if let Some(ratio) = ratio {
                 labels.push(format!("{} CPUs, {machine}", row.cpus));
                 values.push(ratio);
@@ -131,17 +130,13 @@ fn advantages(survey: &Survey, name: &str) -> Figure {
 fn rows_of(survey: &Survey, name: &str) -> Figure {
     let kinds =
         [&survey.measured, &survey.simulated_nearest, &survey.simulated_with_measured_costs];
-    let of = |rows: &[Row], like: &Row| {
-        let mut all = rows.iter();
-        all.find(|row| (&row.name, &row.design, row.cpus) == (&like.name, &like.design, like.cpus))
-            .map(|row| row.figure)
-    };
     let (mut labels, mut values, mut rows) = (Vec::new(), Vec::new(), Vec::new());
     for row in survey.measured.iter().filter(|row| row.name == name) {
         labels.push(format!("{}, {} CPUs", row.design, row.cpus));
         values.push(row.figure);
         let number = |number| shown(number, "");
-        let figures = kinds.map(|kind| of(kind, row).map_or("-".to_owned(), number));
+        let figures = kinds
+            .map(|kind| figure(kind, name, &row.design, row.cpus).map_or("-".to_owned(), number));
         let named = [row.design.clone(), row.cpus.to_string()];
         rows.push(named.into_iter().chain(figures).collect());
     }

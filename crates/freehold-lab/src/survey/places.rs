@@ -1,7 +1,7 @@
 //! Which CPUs of this machine share what, by sysfs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use freehold::CpuId;
 
@@ -32,7 +32,7 @@ pub(super) fn places(sys: &Path, allowed: &[CpuId]) -> Vec<Place> {
         let same = places.iter().find(|other| of(other) == of(place));
         same.map_or(place.cpu, |other| other.cpu)
     };
-    let mut keys: Vec<_> = places
+    let keys: Vec<_> = places
         .iter()
         .map(|place| {
             let before = |other: &&Place| other.core == place.core && other.cpu < place.cpu;
@@ -41,16 +41,23 @@ pub(super) fn places(sys: &Path, allowed: &[CpuId]) -> Vec<Place> {
             (thread, socket, first(&|of| &of.llc, place), place.cpu)
         })
         .collect();
-    keys.sort_unstable();
-    let order: Vec<_> = keys.into_iter().map(|(.., cpu)| cpu).collect();
-    places.sort_by_key(|place| order.iter().position(|&cpu| cpu == place.cpu));
-    places
+    let mut keyed: Vec<_> = keys.into_iter().zip(places).collect();
+    keyed.sort_by_key(|&(key, _)| key);
+    keyed.into_iter().map(|(_, place)| place).collect()
+}
+
+fn folder(sys: &Path, cpu: CpuId) -> PathBuf {
+    sys.join(format!("devices/system/cpu/cpu{}", cpu.get()))
+}
+
+/// What a file of sysfs says, if it is there.
+fn text(file: &Path) -> Option<String> {
+    fs::read_to_string(file).ok().map(|text| text.trim().to_owned())
 }
 
 fn place(sys: &Path, cpu: CpuId) -> Place {
-    let folder = sys.join(format!("devices/system/cpu/cpu{}", cpu.get()));
-    let read = |path: &str| fs::read_to_string(folder.join(path)).ok();
-    let text = |path: &str| read(path).map(|text| text.trim().to_owned());
+    let folder = folder(sys, cpu);
+    let text = |path: &str| text(&folder.join(path));
     let own = || format!("CPU {}", cpu.get());
     let socket = text("topology/physical_package_id").unwrap_or_default();
     let node = fs::read_dir(&folder).ok().and_then(|entries| {
@@ -79,13 +86,13 @@ fn place(sys: &Path, cpu: CpuId) -> Place {
 pub(super) fn cache_bytes(sys: &Path, cpu: CpuId) -> CacheBytes {
     let mut bytes = [0; 4];
     for index in 0..=9 {
-        let cache = format!("devices/system/cpu/cpu{}/cache/index{index}", cpu.get());
-        let text = |file| fs::read_to_string(sys.join(&cache).join(file)).unwrap_or_default();
-        let level = text("level").trim().parse::<usize>().unwrap_or_default();
-        if text("type").trim() != "Instruction"
+        let cache = folder(sys, cpu).join(format!("cache/index{index}"));
+        let text = |file| text(&cache.join(file)).unwrap_or_default();
+        let level = text("level").parse::<usize>().unwrap_or_default();
+        if text("type") != "Instruction"
             && let Some(place) = bytes.get_mut(level)
             // As the kernel writes it, `32K` are KiB.
-            && let Ok(size) = format!("{}iB", text("size").trim()).parse::<bytesize::ByteSize>()
+            && let Ok(size) = format!("{}iB", text("size")).parse::<bytesize::ByteSize>()
         {
             *place = size.as_u64() as usize;
         }

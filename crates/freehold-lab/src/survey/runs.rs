@@ -48,47 +48,52 @@ pub(super) struct Runner<'a> {
 impl Runner<'_> {
     /// Races and workloads on this machine.
     pub(super) fn measured(&self) -> Result<Vec<Row>> {
-        let mut rows = Vec::new();
-        for &cpus in self.steps {
-            let some: Vec<_> = self.places[..cpus as usize].iter().map(|of| of.cpu).collect();
-            let threads = ["--threads".to_owned(), cpus.to_string()];
-            let mut race = self.race(cpus);
-            race.extend(threads);
-            if self.is_quick {
-                race.extend(["--rounds", "1", "--sample-ms", "0"].map(str::to_owned));
-            }
-            rows.extend(raced(&self.on(&some, &race)?));
-            for workload in self.workloads(cpus) {
-                let mut run = self.run(workload, cpus);
-                if self.is_quick {
-                    run.extend(["--set", "samples=1", "--set", "sample_ms=1"].map(str::to_owned));
-                }
-                rows.extend(ran(workload, &self.on(&some, &run)?));
-            }
+        let (mut of_race, mut of_run) = (&[][..], &[][..]);
+        if self.is_quick {
+            of_race = &["--rounds", "1", "--sample-ms", "0"];
+            of_run = &["--set", "samples=1", "--set", "sample_ms=1"];
         }
-        Ok(rows)
+        let at = |&cpus: &u32| {
+            let some: Vec<_> = self.places[..cpus as usize].iter().map(|of| of.cpu).collect();
+            self.rows(cpus, of_race, |_| of_run.to_vec(), |words| self.on(&some, words))
+        };
+        self.steps.iter().map(at).collect::<Result<Vec<_>>>().map(|rows| rows.concat())
     }
 
     /// The same on a simulated machine: a preset, or the file of one.
     pub(super) fn simulated(&self, machine: &Path, cpus_max: u32) -> Result<Vec<Row>> {
-        let on_machine = ["--machine".to_owned(), machine.display().to_string()];
-        let mut rows = Vec::new();
-        for &cpus in self.steps.iter().filter(|&&cpus| cpus <= cpus_max) {
-            let mut race = self.race(cpus);
-            race.extend(["--cpus".to_owned(), cpus.to_string()]);
-            race.extend(on_machine.clone());
-            rows.extend(raced(&self.document(&race)?));
-            for workload in self.workloads(cpus) {
-                let mut run = self.run(workload, cpus);
-                if workload == "page-fault" {
-                    // Here, no trap is part of a fault, and pages are on no LRU list.
-                    let settings = ["fault=touch", "lru=off", "node_memory=1/16"];
-                    let set = settings.into_iter().flat_map(|setting| ["--set", setting]);
-                    run.extend(set.map(str::to_owned));
-                }
-                run.extend(on_machine.clone());
-                rows.extend(ran(workload, &self.document(&run)?));
+        let machine = machine.display().to_string();
+        let of_race = ["--machine", &machine];
+        let of_run = |workload: &str| match workload {
+            "page-fault" => {
+                // On this machine, no trap is part of a fault, and pages are on no LRU list.
+                let set = ["--set", "fault=touch", "--set", "lru=off", "--set", "node_memory=1/16"];
+                [&of_race[..], &set].concat()
             }
+            _ => of_race.to_vec(),
+        };
+        let at = |&cpus: &u32| self.rows(cpus, &of_race, of_run, |words| self.document(words));
+        let steps = self.steps.iter().filter(|&&cpus| cpus <= cpus_max);
+        steps.map(at).collect::<Result<Vec<_>>>().map(|rows| rows.concat())
+    }
+
+    /// Races and workloads on so many CPUs: by their commands, to which each machine adds words of
+    /// its own.
+    fn rows<'w>(
+        &self,
+        cpus: u32,
+        of_race: &[&str],
+        of_run: impl Fn(&str) -> Vec<&'w str>,
+        document: impl Fn(&[String]) -> Result<Value>,
+    ) -> Result<Vec<Row>> {
+        let with = |mut words: Vec<String>, more: &[&str]| {
+            words.extend(more.iter().map(|&word| word.to_owned()));
+            document(&words)
+        };
+        let mut rows = raced(&with(self.race(cpus), of_race)?);
+        for workload in self.workloads(cpus) {
+            let document = with(self.run(workload, cpus), &of_run(workload))?;
+            rows.extend(ran(workload, &document));
         }
         Ok(rows)
     }
@@ -96,11 +101,12 @@ impl Runner<'_> {
     /// The command of a race, in words: the same sets in as much memory wherever it runs.
     fn race(&self, cpus: u32) -> Vec<String> {
         let frames = if self.is_quick { "1024" } else { "4096" };
-        let designs = format!("{BASELINE},{OWN}");
+        let (count, designs) = (cpus.to_string(), format!("{BASELINE},{OWN}"));
         let options = ["--contestants", &designs, "--frames", frames, "--memory", "2"];
         let benches = BENCHES.into_iter().take(if self.is_quick { 1 } else { BENCHES.len() });
         let benches = benches.filter(|bench| runs_on(bench, cpus));
-        ["race"].into_iter().chain(benches).chain(options).map(str::to_owned).collect()
+        let words = ["race"].into_iter().chain(benches).chain(options).chain(["--cpus", &count]);
+        words.map(str::to_owned).collect()
     }
 
     /// The workloads that can be run on so many CPUs.
@@ -184,13 +190,16 @@ fn results(document: &Value) -> impl Iterator<Item = &Value> {
     document["results"].as_array().into_iter().flatten()
 }
 
+/// What was found of a race or a workload.
+pub(super) fn figure(rows: &[Row], name: &str, design: &str, cpus: u32) -> Option<f64> {
+    let mut all = rows.iter();
+    all.find(|row| row.name == name && row.design == design && row.cpus == cpus)
+        .map(|row| row.figure)
+}
+
 /// How many times as good `OWN` is as `BASELINE`: for times, by how much shorter.
 pub(super) fn advantage(rows: &[Row], name: &str, cpus: u32) -> Option<f64> {
-    let of = |design: &str| {
-        let mut all = rows.iter();
-        all.find(|row| row.name == name && row.cpus == cpus && row.design == design)
-    };
-    let (baseline, own) = (of(BASELINE)?.figure, of(OWN)?.figure);
+    let (baseline, own) = (figure(rows, name, BASELINE, cpus)?, figure(rows, name, OWN, cpus)?);
     let ratio = if BENCHES.contains(&name) { baseline / own } else { own / baseline };
     ratio.is_finite().then_some(ratio)
 }

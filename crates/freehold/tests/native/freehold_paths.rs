@@ -10,12 +10,12 @@ use freehold::{
     Config, Error, Events, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
 };
 
-type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
+pub(crate) type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
 
-const PAGEBLOCK: u64 = 512;
+pub(crate) const PAGEBLOCK: u64 = 512;
 
 /// So many pageblocks, without watermarks.
-fn machine(pageblocks: u64, cpus: usize) -> Frames {
+pub(crate) fn machine(pageblocks: u64, cpus: usize) -> Frames {
     run_on(0);
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];

@@ -1,23 +1,10 @@
-//! What the caches of `freehold` leave to each other where there are few pageblocks for each CPU.
+//! What the caches of `freehold` leave to each other where there are few pageblocks for each CPU:
+//! less than 32.
 
-use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
+use crate::common::run_on;
+use crate::freehold_paths::{Frames, PAGEBLOCK, machine};
 use freehold::MigrateType::{Movable, Unmovable};
-use freehold::designs::Freehold;
-use freehold::{Config, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request};
-
-type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
-
-const PAGEBLOCK: u64 = 512;
-
-/// So many pageblocks, without watermarks: few, if they are less than 32 for each CPU.
-fn machine(pageblocks: u64, cpus: usize) -> Frames {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    Machine::new(TestPlatform, &config, &Default::default())
-}
+use freehold::{MigrateType, Order, Pfn, Request};
 
 fn alloc(frames: &Frames, order: u8, of: MigrateType) -> Pfn {
     frames.alloc(Request::new(Order::new(order)).migratetype(of)).expect("memory is free")

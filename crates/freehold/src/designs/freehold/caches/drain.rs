@@ -68,7 +68,7 @@ impl<P: Platform> Freehold<P> {
         may_wait: bool,
     ) -> bool {
         let mut is_kept = false;
-        for cpu in (0..self.zones.cpu_count()).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
+        for cpu in self.zones.cached_on(zone) {
             let guard = match may_wait {
                 true => self.lock(context, cpu, zone, IfLeased::Revoke),
                 false => self.try_lock(context.pin().1, cpu, zone),

@@ -197,6 +197,14 @@ impl<P: Platform> LockedCache<'_, P> {
         self.cache.link_partial(self.pageblocks(), pageblock, migratetype, fill);
     }
 
+    /// Puts a listed pageblock, which is in no list, where it belongs: on a partial list if it has
+    /// free frames, else in none, marked as full.
+    pub(crate) fn relink_unless_full(&self, pageblock: PageblockIndex) {
+        if self.pageblocks().count_free(pageblock) > 0 || !self.try_mark_full(pageblock) {
+            self.relink(pageblock);
+        }
+    }
+
     /// Marks an active pageblock without free frames as full; returns whether it still has none.
     /// If it has some again, it stays listed.
     pub(crate) fn try_mark_full(&self, pageblock: PageblockIndex) -> bool {

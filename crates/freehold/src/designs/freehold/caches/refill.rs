@@ -140,9 +140,7 @@ impl<P: Platform> LockedCache<'_, P> {
             };
             self.cache.unlink_partial(self.pageblocks(), pageblock);
             self.collect(pageblock);
-            if self.pageblocks().count_free(pageblock) > 0 || !self.try_mark_full(pageblock) {
-                self.relink(pageblock);
-            }
+            self.relink_unless_full(pageblock);
         }
     }
 
@@ -315,9 +313,7 @@ impl<P: Platform> LockedCache<'_, P> {
                 return self.take_run_in_passing(pageblock, order);
             }
             self.pageblocks().update(before, State::list);
-            if self.pageblocks().count_free(before) > 0 || !self.try_mark_full(before) {
-                self.relink(before);
-            }
+            self.relink_unless_full(before);
         }
         let run = self.take_run_in(pageblock, order);
         let word = run.map_or(pageblock.words().start as u32, |run| run.word);

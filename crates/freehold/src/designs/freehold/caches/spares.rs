@@ -61,9 +61,8 @@ impl<P: Platform> Freehold<P> {
     #[cold]
     #[inline(never)]
     pub(crate) fn reclaim_spares(&self, context: Context<'_, P>, zone: ZoneIndex) {
-        let cpus = self.zones.cpu_count();
-        self.zones.zone(zone).set_spares_max(cpus);
-        for cpu in (0..cpus).filter(|&cpu| self.zones.may_be_cached(cpu, zone)) {
+        self.zones.zone(zone).set_spares_max(self.zones.cpu_count());
+        for cpu in self.zones.cached_on(zone) {
             if let Some(guard) = self.try_lock(context.pin().1, cpu, zone) {
                 guard.release_spares(usize::MAX);
             }

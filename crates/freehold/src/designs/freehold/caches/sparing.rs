@@ -118,9 +118,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let run = self.take_run_in(pageblock, order);
         // It may be an orphan that was acquired, or marked as active.
         self.pageblocks().update(pageblock, State::list);
-        if self.pageblocks().count_free(pageblock) > 0 || !self.try_mark_full(pageblock) {
-            self.relink(pageblock);
-        }
+        self.relink_unless_full(pageblock);
         run.map(Run::frame)
     }
 }

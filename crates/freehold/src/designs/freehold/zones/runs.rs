@@ -8,6 +8,7 @@
 
 use super::Zones;
 use super::tree::{Tree, around};
+use super::zone::Zone;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
 use crate::designs::freehold::pageblocks::state::State;
@@ -24,6 +25,17 @@ pub(super) const TREES: usize = MigrateType::COUNT * ORDERS;
 /// The tree of a type and an order, among those of a zone.
 fn nth(migratetype: MigrateType, order: Order) -> usize {
     migratetype.index() * ORDERS + order.index() - 1
+}
+
+/// The trees of a zone with orphans of a type that have a run of `least`, the smallest runs first.
+fn trees_with_run<P: Platform>(
+    zone: &Zone<P>,
+    migratetype: MigrateType,
+    least: Order,
+) -> impl Iterator<Item = Tree> {
+    let first = zone.first_of_runs();
+    let trees = nth(migratetype, least)..(migratetype.index() + 1) * ORDERS;
+    trees.map(|nth| first.nth(nth))
 }
 
 impl<P: Platform> Zones<P> {
@@ -83,9 +95,8 @@ impl<P: Platform> Zones<P> {
         let next = move |from| match order {
             Order::ZERO => self.forest.next(of.orphans(migratetype), from),
             least => {
-                let first = of.first_of_runs();
-                let trees = nth(migratetype, least)..(migratetype.index() + 1) * ORDERS;
-                trees.filter_map(|nth| self.forest.next(&first.nth(nth), from)).min()
+                let trees = trees_with_run(of, migratetype, least);
+                trees.filter_map(|tree| self.forest.next(&tree, from)).min()
             }
         };
         around(start, next).map(move |bit| self.pageblock_at(zone, bit))
@@ -99,11 +110,9 @@ impl<P: Platform> Zones<P> {
         least: Order,
         start: usize,
     ) -> impl Iterator<Item = PageblockIndex> + '_ {
-        let first = self.zone(zone).first_of_runs();
-        let trees = nth(migratetype, least)..(migratetype.index() + 1) * ORDERS;
-        let bits = trees.flat_map(move |nth| {
-            around(start, move |from| self.forest.next(&first.nth(nth), from))
-        });
+        let trees = trees_with_run(self.zone(zone), migratetype, least);
+        let bits =
+            trees.flat_map(move |tree| around(start, move |from| self.forest.next(&tree, from)));
         bits.map(move |bit| self.pageblock_at(zone, bit))
     }
 

@@ -97,6 +97,11 @@ impl<P: Platform> Zones<P> {
         self.in_hand(cpu, zone).load(Relaxed) & CACHED != 0
     }
 
+    /// The CPUs whose caches may hold free frames: a hint.
+    pub(crate) fn cached_on(&self, zone: ZoneIndex) -> impl Iterator<Item = usize> {
+        (0..self.cpu_count()).filter(move |&cpu| self.may_be_cached(cpu, zone))
+    }
+
     /// Whether the cache of a CPU may serve a request: it may have free frames, or may acquire a
     /// pageblock. A hint. Where memory is short, neither is so, and a look would be in vain.
     pub(crate) fn may_serve_from_cache(
