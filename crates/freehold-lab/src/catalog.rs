@@ -26,6 +26,8 @@ pub(crate) enum WorkloadName {
     ThpMix,
     /// How many huge pages used memory still yields (stress-highalloc).
     HighOrder,
+    /// Memory is always full, and whoever allocates has to reclaim.
+    Pressure,
     /// Contiguous ranges of 2 MiB and 1 GiB in memory that is half in use.
     Contig,
     /// Files beyond their share of a page cache, two readers each (lru-file-readtwice).
@@ -114,12 +116,12 @@ macro_rules! with_workload {
         use $crate::workloads::{
             build::Build, bulk::Bulk, contig::Contig, cross_cpu::CrossCpu,
             high_order::HighOrder, page_fault::PageFault, parallel_free::ParallelFree,
-            purge::Purge, races::Races, read_twice::ReadTwice, replay::Replay,
+            pressure::Pressure, purge::Purge, races::Races, read_twice::ReadTwice, replay::Replay,
             tenants::Tenants, thp_mix::ThpMix,
         };
         $crate::catalog::with_workload!(@each $name, $workload => $body;
             PageFault, Bulk, ParallelFree, Purge, CrossCpu, Build, ThpMix, HighOrder,
-            Contig, ReadTwice, Tenants, Races, Replay)
+            Pressure, Contig, ReadTwice, Tenants, Races, Replay)
     }};
     (@each $name:expr, $workload:ident => $body:expr; $($type:ident),*) => {
         match $name {

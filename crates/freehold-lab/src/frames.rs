@@ -94,3 +94,9 @@ where
         (**self).validate()
     }
 }
+
+/// How many frames all zones lack up to their high watermarks.
+pub(crate) fn below_high(frames: &(impl Frames + ?Sized)) -> u64 {
+    let lacks = |zone: &ZoneLevel| zone.marks.high.get().saturating_sub(zone.free.get());
+    frames.levels().iter().map(lacks).sum()
+}

@@ -124,11 +124,12 @@ impl Request {
         Request(self.0 | NOWAIT)
     }
 
-    /// Takes only what is at hand: what the running CPU caches, and what no CPU caches and is for
-    /// content of this type. Otherwise it fails with
+    /// Takes only what is at hand: what the running CPU caches, and what no CPU caches; with
+    /// `freehold`, for content of this type. Otherwise it fails with
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), where without this it would collect what
-    /// other CPUs cache, and fall back on memory for other content. For callers that have another
-    /// source of memory. With `freehold`; the other designs fail as late as ever.
+    /// other CPUs cache, and fall back on memory for other content. For callers that can get memory
+    /// from elsewhere first, such as by reclaim: Linux, too, drains other CPUs only after that
+    /// (`__alloc_pages_direct_reclaim`).
     #[must_use]
     pub const fn at_hand(self) -> Self {
         Request(self.0 | AT_HAND)

@@ -25,24 +25,25 @@ impl Summary {
     }
 }
 
-/// Some times in three numbers, in ns; all 0 if there are none.
+/// Some times in four numbers, in ns; all 0 if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Quantiles {
     pub(crate) p50_ns: u64,
     pub(crate) p99_ns: u64,
+    pub(crate) p999_ns: u64,
     pub(crate) max_ns: u64,
 }
 
 impl Quantiles {
-    /// The smallest of the times that so many percent of them do not exceed.
+    /// The smallest of the times that so many of 1000 of them do not exceed.
     pub(crate) fn of(times_ns: impl Iterator<Item = u64>) -> Self {
         let mut times: Vec<_> = times_ns.collect();
         times.sort_unstable();
-        let at = |percent: usize| {
-            let rank = (times.len() * percent).div_ceil(100);
+        let at = |permille: usize| {
+            let rank = (times.len() * permille).div_ceil(1000);
             rank.checked_sub(1).map_or(0, |index| times[index])
         };
-        Quantiles { p50_ns: at(50), p99_ns: at(99), max_ns: at(100) }
+        Quantiles { p50_ns: at(500), p99_ns: at(990), p999_ns: at(999), max_ns: at(1000) }
     }
 }
 
@@ -60,7 +61,8 @@ mod tests {
     #[test]
     fn quantiles_are_times_that_occurred() {
         let quantiles = Quantiles::of((1..=200).rev());
-        assert_eq!(quantiles, Quantiles { p50_ns: 100, p99_ns: 198, max_ns: 200 });
+        let of_200 = Quantiles { p50_ns: 100, p99_ns: 198, p999_ns: 200, max_ns: 200 };
+        assert_eq!(quantiles, of_200);
         assert_eq!(Quantiles::of([7].into_iter()).p50_ns, 7);
         assert_eq!(Quantiles::of([].into_iter()), Quantiles::default());
     }

@@ -57,6 +57,11 @@ impl Owners {
         Owners { slots: zeros(slots), holders: word_each(memory) }
     }
 
+    /// How many slots there are.
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether a slot holds nothing.
     pub(crate) fn is_empty(&self, slot: usize) -> bool {
         self.slots[slot].load(Acquire) == EMPTY

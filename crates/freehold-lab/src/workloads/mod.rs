@@ -7,6 +7,7 @@ pub(crate) mod cross_cpu;
 pub(crate) mod high_order;
 pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
+pub(crate) mod pressure;
 pub(crate) mod purge;
 pub(crate) mod races;
 pub(crate) mod read_twice;

@@ -14,6 +14,7 @@ const WORKLOADS: &[(&str, &[&str])] = &[
     ("build", &["jobs=4", "job_allocs=400", "cache=1MiB", "task_memory=8MiB"]),
     ("thp-mix", &["memory_mib=64", "time_ms=2"]),
     ("contig", &["memory_mib=64", "ranges=20"]),
+    ("pressure", &["task_mib=4", "time_ms=1", "huge=20"]),
     ("high-order", &["memory_mib=64", "tree_mib=32", "delay_ms=1", "build_s=1"]),
 ];
 
@@ -114,7 +115,7 @@ fn every_workload_runs_on_the_free_lunch() {
         assert!(all.into_iter().sum::<u64>() > 0, "{workload}");
         assert_eq!(calls["free"]["total_ns"], 0.0, "{workload}");
         // Migrating content for a large block is work of its owner.
-        let moves = ["thp-mix", "contig", "high-order"].contains(workload);
+        let moves = ["thp-mix", "contig", "high-order", "pressure"].contains(workload);
         assert!(calls["alloc"]["total_ns"] == 0.0 || moves, "{workload}: {calls}");
         let locks = result["locks"].as_array().unwrap();
         // Rings between the tasks are the workload's own, and the LRU is not part of the allocator.

@@ -45,6 +45,9 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
         let merging = || self.alloc_merging(context, zones, &request);
         let frame = from(request.depth().at_first()).or_else(|| from(request.depth()));
         let frame = frame.or_else(merging);
+        if frame.is_none() && request.is_at_hand() {
+            return Err(Error::OutOfMemory);
+        }
         let mut drained = true;
         let frame = frame.or_else(|| {
             drained = self.drain_all_cpus_for(context, &request);

@@ -36,6 +36,9 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
                 _ => request.depth(),
             };
             if round >= drains_from {
+                if request.is_at_hand() {
+                    return count;
+                }
                 self.drain_all_cpus_for(context, &request);
             }
             let before = count;

@@ -101,6 +101,8 @@ fn lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve<D: Design<TestPlatfo
         &fixed(&D::Settings::default(), 31, 186),
     );
     run_on(0);
+    exhaust(&machine, Request::default().at_hand());
+    assert!(zone(&machine, 0).free.get() <= 400, "what is at hand is not reserved from 500 on");
     while machine.alloc(Request::default()).is_ok() {
         assert!(zone(&machine, 0).free.get() + 30 >= 400);
     }
@@ -128,8 +130,13 @@ fn frames_that_other_cpus_keep_are_found<D: Design<TestPlatform>>() {
             }
             assert!(zone(&machine, 0).per_cpu > FrameCount::ZERO);
             run_on(0);
-            let (blocks, error) = exhaust(&machine, Request::new(order));
-            assert_eq!((blocks.len(), error), (expected, Error::OutOfMemory));
+            let request = Request::new(order);
+            let (at_hand, _) = exhaust(&machine, request.at_hand());
+            let mut some = [Pfn::new(0)];
+            assert_eq!(machine.alloc_bulk(request.at_hand(), &mut some), Ok(0));
+            let (others, error) = exhaust(&machine, request);
+            assert_eq!((at_hand.len() + others.len(), error), (expected, Error::OutOfMemory));
+            assert!(order > Order::ZERO || others.len() > 1);
             machine.validate().expect("the books are right");
         }
     }

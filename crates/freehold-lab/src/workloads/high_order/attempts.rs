@@ -16,7 +16,8 @@
 use anyhow::Result;
 use freehold::{Order, Request, Watermark};
 
-use super::trees::{CLUSTER, Trees, below_gap, below_high};
+use super::trees::{CLUSTER, Trees, below_gap};
+use crate::frames::below_high;
 use crate::task::{Block, Task};
 
 /// The blocks that are asked for.
@@ -90,7 +91,7 @@ impl Pass {
     fn work_between<T: Task>(&mut self, task: &T, trees: &Trees) -> Result<()> {
         let gap = 2 * HUGE.frames().get();
         let mut reclaimed = 0;
-        while reclaimed < gap || below_high(task) > 0 {
+        while reclaimed < gap || below_high(task.allocator()) > 0 {
             match trees.reclaim(task, CLUSTER)? {
                 0 => break,
                 frames => reclaimed += frames,

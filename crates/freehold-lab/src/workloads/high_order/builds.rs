@@ -14,7 +14,8 @@ use anyhow::Result;
 use fastrand::Rng;
 use freehold::{MigrateType, Order, Request};
 
-use super::trees::{Trees, below_high};
+use super::trees::Trees;
+use crate::frames::below_high;
 use crate::task::{Block, FAULT_ENTRY, Task};
 
 /// Pages that a process faults in.
@@ -102,7 +103,7 @@ impl<'a, T: Task> Builder<'a, T> {
     /// or all are cached.
     pub(super) fn refill(&mut self) -> Result<()> {
         for number in 0..self.all_files() {
-            if number.is_multiple_of(LOOK_EVERY) && below_high(self.task) > 0 {
+            if number.is_multiple_of(LOOK_EVERY) && below_high(self.task.allocator()) > 0 {
                 break;
             }
             self.next_file()?;

@@ -313,12 +313,6 @@ fn between_marks<T: Task>(task: &T) -> u64 {
     zones.iter().map(|zone| zone.marks.high.get() - zone.marks.low.get()).max().unwrap_or(0)
 }
 
-/// How many frames all zones lack up to their high watermarks.
-pub(super) fn below_high<T: Task>(task: &T) -> u64 {
-    let lacks = |zone: &freehold::ZoneLevel| zone.marks.high.get().saturating_sub(zone.free.get());
-    task.allocator().levels().iter().map(lacks).sum()
-}
-
 /// How many frames the zone that lacks the fewest lacks until compaction can work for a block: the
 /// low watermark and twice the block (`compact_gap`, `compaction_suitable`).
 pub(super) fn below_gap<T: Task>(task: &T, order: Order) -> u64 {

@@ -50,12 +50,17 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
+        let frame = frame.or_else(|| match request.is_at_hand() {
+            true => {
+                let mut may_serve =
+                    zones().filter(|&zone| self.zones.allows(zone, request, request.depth()));
+                may_serve.find_map(|zone| self.alloc_in(context, zone, request))
+            }
+            false => zones().find_map(|zone| self.alloc_from_others(context, zone, request, class)),
+        });
         if frame.is_none() && request.is_at_hand() {
             return Err(Error::OutOfMemory);
         }
-        let frame = frame.or_else(|| {
-            zones().find_map(|zone| self.alloc_from_others(context, zone, request, class))
-        });
         let frame = match frame {
             Some(frame) => frame,
             None => self.alloc_last_resort(context, zones, request)?,

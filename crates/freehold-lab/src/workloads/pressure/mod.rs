@@ -1,0 +1,194 @@
+//! `pressure`: memory is always full, and whoever allocates has to reclaim.
+//!
+//! The first task is the background's reclaimer (`kswapd`). All others allocate as Linux does:
+//! above the low watermark without further ado, else after waking the background, down to the
+//! minimum watermark, then after compaction and reclaim of their own. Most requests are for
+//! single movable pages, which become cached and stay until reclaim drops them; some are for
+//! unmovable blocks of orders 0 to 3, of which a task keeps a tenth of its memory and frees random
+//! ones; a few for huge pages, whose oldest ones it frees. A call's time is that of the whole
+//! request, reclaim included.
+//!
+//! Reclaim takes pages from the tasks in turns, the oldest first. It is charged as an unmapping of
+//! each page; LRU lists and their lock, disks, and slabs that shrink are left out.
+
+mod cache;
+mod worker;
+
+use anyhow::Result;
+use freehold::{FrameCount, Setting};
+use serde_json::{Map, json};
+
+use cache::Cache;
+use worker::{Class, Mix, Tally, Worker};
+
+use crate::error::UsageError;
+use crate::machine::FRAME_BYTES;
+use crate::report::columns::{Column, Telling, percent, scaled};
+use crate::report::document::Work;
+use crate::report::figure::Figure;
+use crate::report::goal::{Goal, RATE};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
+use crate::task::{Block, Task};
+use crate::workload::SettingTable;
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "task_mib",
+        values: "4..=65536",
+        default: "16",
+        meaning: "memory of the machine for each task, in MiB",
+    },
+    Setting {
+        name: "time_ms",
+        values: "1..=100000, or auto",
+        default: "auto",
+        meaning: "how long tasks allocate, after as long a warm-up; auto: 5 if simulated, else 500",
+    },
+    Setting {
+        name: "unmovable",
+        values: "0..=500",
+        default: "100",
+        meaning: "of 1000 requests, how many are for single unmovable frames",
+    },
+    Setting {
+        name: "orders_1_3",
+        values: "0..=500",
+        default: "50",
+        meaning: "of 1000 requests, how many are for unmovable blocks of orders 1 to 3",
+    },
+    Setting {
+        name: "huge",
+        values: "0..=500",
+        default: "1",
+        meaning: "of 1000 requests, how many are for huge pages",
+    },
+];
+
+const TIME_MS: Auto = Auto { simulated: 5, host: 500 };
+
+/// One in so many frames of a task's memory is in unmovable blocks, and in huge pages.
+const LASTING: u64 = 10;
+const HUGE: u64 = 8;
+
+/// The workload.
+pub(crate) struct Pressure {
+    frames: u64,
+    task_frames: u64,
+    time_ns: u64,
+    mix: Mix,
+    cache: Cache,
+}
+
+impl TaskWorkload for Pressure {
+    const SETTINGS: SettingTable = ("pressure", SETTINGS);
+    const SETS_MEMORY: bool = true;
+    const SIZE: &'static str = "task_mib";
+    const FIGURES: &'static [Figure] = &[
+        Figure::cost("p99_ns", "/workload_specific/order_0/latency/p99_ns"),
+        Figure::cost("p999_ns", "/workload_specific/order_0/latency/p999_ns"),
+        Figure::aside("direct_share", "/workload_specific/order_0/direct_share"),
+        Figure::cost("wasted_share", "/workload_specific/wasted_share"),
+        Figure::gain("orders_1_3_success_share", "/workload_specific/orders_1_3/success"),
+        Figure::cost("orders_1_3_p99_ns", "/workload_specific/orders_1_3/latency/p99_ns"),
+        Figure::gain("order_9_success_share", "/workload_specific/order_9/success"),
+        Figure::gain("cached_share", "/workload_specific/cached_share"),
+    ];
+    const GOALS: &'static [Goal] = &[RATE, Goal::time("p99.9", Self::FIGURES[1])];
+    const COLUMNS: &'static [Column] = &[
+        Column { heading: "allocs/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column { heading: "p99 us", cell: |r| scaled(r, "order_0.latency.p99_ns", 1e3, 1) },
+        Column { heading: "p99.9", cell: |r| scaled(r, "order_0.latency.p999_ns", 1e3, 0) },
+        Column { heading: "direct", cell: |r| percent(r, "order_0.direct_share") },
+        Column { heading: "wasted", cell: |r| percent(r, "wasted_share") },
+        Column { heading: "1-3", cell: |r| percent(r, "orders_1_3.success") },
+        Column { heading: "huge", cell: |r| percent(r, "order_9.success") },
+        Column { heading: "cached", cell: |r| percent(r, "cached_share") },
+    ];
+    const LEGEND: &'static [&'static str] = &[
+        "us: time of a request for one frame, its reclaim included. direct: share of them that",
+        "reclaimed. wasted: share of the pages that requests reclaimed without getting a block. 1-3,",
+        "huge: success of these orders. cached: share of the memory that has pages in the end.",
+    ];
+    const TELLING: &'static [Telling] = &[
+        Telling {
+            words: "99.9 % of the requests for one frame within {} µs",
+            number: |r| scaled(r, "order_0.latency.p999_ns", 1e3, 1),
+        },
+        Telling { words: "{} of the huge ones succeed", number: |r| percent(r, "order_9.success") },
+    ];
+    type Outcome = Tally;
+
+    fn new(setup: &Setup<'_>) -> Result<Self> {
+        let (given, tasks) = (setup.given, setup.tasks);
+        if tasks < 2 {
+            let message = "pressure needs a task that reclaims and one that allocates: raise \
+                           --cpus to at least 2";
+            return Err(UsageError(message.to_owned()).into());
+        }
+        let number =
+            |name, range| Ok::<_, anyhow::Error>(given.number(SETTINGS, name, range)? as u64);
+        let task_frames = (number("task_mib", 4..=65_536)? << 20) / FRAME_BYTES;
+        let frames = task_frames * tasks as u64;
+        let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=100_000, TIME_MS)?;
+        Ok(Pressure {
+            frames,
+            task_frames,
+            time_ns: time_ms as u64 * 1_000_000,
+            mix: Mix {
+                huge: number("huge", 0..=500)?,
+                unmovable: number("unmovable", 0..=500)?,
+                orders_1_3: number("orders_1_3", 0..=500)?,
+            },
+            cache: Cache::new(tasks, FrameCount::new(frames)),
+        })
+    }
+
+    fn memory(&self) -> Memory {
+        Memory::Exactly(FrameCount::new(self.frames))
+    }
+
+    fn run<T: Task>(&self, task: &T, held: &mut Vec<Block>) -> Result<Tally> {
+        let reclaims = task.place().index == 0;
+        let most = (self.task_frames / LASTING, self.task_frames / HUGE);
+        let mut worker = Worker::new(task, &self.cache, self.mix, most);
+        if !reclaims {
+            worker.fill()?;
+        }
+        let mut go = || {
+            let end_ns = task.now_ns() + self.time_ns;
+            match reclaims {
+                true => self.cache.reclaim_in_background(task, end_ns),
+                false => worker.run(end_ns),
+            }
+        };
+        task.meet()?;
+        go()?;
+        task.start_measuring_for(self.time_ns)?;
+        let tally = go()?;
+        // No content is moved any more once all have arrived here.
+        task.meet()?;
+        if reclaims {
+            held.extend(self.cache.all());
+        }
+        held.extend(worker.end());
+        Ok(tally)
+    }
+
+    fn sum_up(&self, tallies: &[Tally], _: &Besides) -> Findings {
+        let sum = |count: fn(&Tally) -> u64| tallies.iter().map(count).sum::<u64>();
+        let dropped = sum(|tally| tally.direct);
+        let mut specific = Map::from_iter(
+            Class::ALL.map(|(class, name)| (name.to_owned(), worker::sum_up(class, tallies))),
+        );
+        let fields = [
+            ("background_frames", json!(sum(|tally| tally.background))),
+            ("direct_frames", json!(dropped)),
+            ("wasted_share", json!(sum(|tally| tally.wasted) as f64 / dropped.max(1) as f64)),
+            ("cached_share", json!(sum(|tally| tally.cached) as f64 / self.frames as f64)),
+        ];
+        specific.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+        let work = Work::of("allocs", sum(Tally::got), self.time_ns as f64 / 1e9);
+        Findings { work, specific }
+    }
+}
+
