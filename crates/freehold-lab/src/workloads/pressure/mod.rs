@@ -102,12 +102,11 @@ impl TaskWorkload for Pressure {
         Column { heading: "wasted", cell: |r| percent(r, "wasted_share") },
         Column { heading: "1-3", cell: |r| percent(r, "orders_1_3.success") },
         Column { heading: "huge", cell: |r| percent(r, "order_9.success") },
-        Column { heading: "cached", cell: |r| percent(r, "cached_share") },
     ];
     const LEGEND: &'static [&'static str] = &[
         "us: time of a request for one frame, its reclaim included. direct: share of them that",
         "reclaimed. wasted: share of the pages that requests reclaimed without getting a block. 1-3,",
-        "huge: success of these orders. cached: share of the memory that has pages in the end.",
+        "huge: success of these orders.",
     ];
     const TELLING: &'static [Telling] = &[
         Telling {
