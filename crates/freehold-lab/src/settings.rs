@@ -13,6 +13,30 @@ use crate::error::UsageError;
 use crate::replay::plan::Plan;
 use crate::sim::linux::{KERNEL, stands_for};
 
+/// A setting, but for what it means.
+pub(crate) struct Unexplained {
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+}
+
+/// A setting of this name, with these values.
+pub(crate) const fn setting(
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+) -> Unexplained {
+    Unexplained { name, values, default }
+}
+
+impl Unexplained {
+    /// The setting with its meaning.
+    pub(crate) const fn means(self, meaning: &'static str) -> Setting {
+        let Unexplained { name, values, default } = self;
+        Setting { name, values, default, meaning }
+    }
+}
+
 /// What a command line gives to designs and workloads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assignments {
@@ -210,8 +234,7 @@ mod tests {
 
     #[test]
     fn a_part_takes_what_it_knows_before_its_defaults() {
-        const OTHER: &[Setting] =
-            &[Setting { name: "samples", values: "1..=9", default: "5", meaning: "samples taken" }];
+        const OTHER: &[Setting] = &[setting("samples", "1..=9", "5").means("samples taken")];
         let given = ["batch=7", "samples=2"].map(str::to_owned);
         let all = Assignments::parse(&given, &[ZoneLockSettings::TABLE, OTHER]).unwrap();
         let of_design = all.for_part(&[("pcp", "fixed")], &[ZoneLockSettings::TABLE]);
