@@ -9,7 +9,7 @@ use anyhow::Result;
 use freehold::{Setting, Settings};
 use serde_json::Value;
 
-use crate::error::UsageError;
+use crate::error::{UsageError, refuse};
 use crate::replay::plan::Plan;
 use crate::sim::linux::{KERNEL, stands_for};
 
@@ -52,11 +52,10 @@ impl Assignments {
         let mut assignments = Vec::new();
         for argument in arguments {
             let Some((name, value)) = argument.split_once('=') else {
-                let message = format!("--set {argument}: write NAME=VALUE, for example pcp=auto");
-                return Err(UsageError(message).into());
+                return refuse(format!("--set {argument}: write NAME=VALUE, for example pcp=auto"));
             };
             if !tables.iter().any(|table| find(table, name).is_some()) {
-                return Err(UsageError(unknown(name, tables)).into());
+                return refuse(unknown(name, tables));
             }
             assignments.push((name.to_owned(), value.to_owned()));
         }

@@ -8,7 +8,7 @@
 use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
@@ -69,8 +69,7 @@ impl TaskWorkload for CrossCpu {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         if !setup.tasks.is_multiple_of(2) {
             let (given, even) = (setup.tasks, (setup.tasks - 1).max(2));
-            let message = format!("cross-cpu needs pairs of CPUs: --cpus {even} and not {given}");
-            return Err(UsageError(message).into());
+            return refuse(format!("cross-cpu needs pairs of CPUs: --cpus {even} and not {given}"));
         }
         Ok(CrossCpu {
             pairs: setup.tasks / 2,

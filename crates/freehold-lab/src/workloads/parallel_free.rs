@@ -26,7 +26,7 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use freehold_lru::BATCH_MAX;
 use serde_json::{Map, json};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, LRU_LOCK, Telling, number, scaled};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
@@ -143,8 +143,7 @@ impl TaskWorkload for ParallelFree {
         })?;
         if workers > setup.tasks {
             let tasks = setup.tasks;
-            let message = format!("--set workers={workers}: --cpus gives only {tasks} tasks");
-            return Err(UsageError(message).into());
+            return refuse(format!("--set workers={workers}: --cpus gives only {tasks} tasks"));
         }
         let task_frames = usize::try_from(frames_of(given, SETTINGS, "task_region")?)?;
         let rounds = setup.number_or_auto(SETTINGS, "rounds", 1..=1000, ROUNDS)?;

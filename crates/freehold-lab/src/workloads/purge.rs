@@ -11,7 +11,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
@@ -92,12 +92,11 @@ impl TaskWorkload for Purge {
             number => number.parse().ok().filter(|freers| (1..=4095).contains(freers)),
         })?;
         if freers >= tasks {
-            let message = format!(
+            return refuse(format!(
                 "purge needs a task that allocates beside {freers} that free: raise --cpus to at \
                  least {}",
                 freers + 1
-            );
-            return Err(UsageError(message).into());
+            ));
         }
         Ok(Purge {
             tasks,

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, number};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
@@ -94,14 +94,14 @@ impl TaskWorkload for Races {
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         if !setup.simulated {
-            let message = "races runs on simulated machines: on the host, use freehold race";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse("races runs on simulated machines: on the host, use freehold race");
         }
         let (given, tasks) = (setup.given, setup.tasks);
         let bench = given.word(SETTINGS, "bench", &BENCHES)?;
         if bench == Bench::Remote && tasks == 1 {
-            let message = "remote needs another task to free what one allocates: --cpus 2 or more";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse(
+                "remote needs another task to free what one allocates: --cpus 2 or more",
+            );
         }
         Ok(Races {
             bench,

@@ -14,7 +14,7 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::fragmentation::{FreeMemory, free_memory};
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
@@ -358,7 +358,7 @@ impl TaskWorkload for Replay {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let Some(plan) = setup.given.recording() else {
             let message = "replay needs a recording: `freehold replay TRACE`".to_owned();
-            return Err(UsageError(message).into());
+            return refuse(message);
         };
         let copies = setup.tasks / plan.cpus.len();
         let auto = (2 * plan.frames_max * copies as u64)

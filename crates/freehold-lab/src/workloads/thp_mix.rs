@@ -15,7 +15,7 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent, scaled};
 use crate::report::document::Work;
@@ -137,8 +137,7 @@ impl TaskWorkload for ThpMix {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let (given, tasks) = (setup.given, setup.tasks);
         if tasks < 2 {
-            let message = "thp-mix needs two halves: raise --cpus to at least 2";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse("thp-mix needs two halves: raise --cpus to at least 2");
         }
         let mib = setup.number_or_auto(SETTINGS, "memory_mib", 64..=1_048_576, MEMORY_MIB)?;
         let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=100_000, TIME_MS)?;

@@ -20,7 +20,7 @@ use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
 use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::frames::Frames;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, Telling, percent, print_columns};
@@ -203,7 +203,7 @@ impl TaskWorkload for Tenants {
 
 /// The tenants that the settings ask for.
 fn tenancy(setup: &Setup<'_>) -> Result<Tenancy> {
-    let usage = |message: String| Err(UsageError(message).into());
+    let usage = |message: String| refuse(message);
     let (given, tasks) = (setup.given, setup.tasks);
     let auto = |auto| Auto { simulated: auto, host: auto };
     let one_each = auto(tasks.min(TENANTS_MAX));
