@@ -4,93 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files that may contain `unsafe` code, by their paths from the root.
-const UNSAFE_FILES: &[&str] = &[
-    "crates/freehold/src/designs/freehold/mod.rs",
-    "crates/freehold/src/designs/mod.rs",
-    "crates/freehold/src/memmap/region.rs",
-    "crates/freehold/src/memmap/table.rs",
-    "crates/freehold/src/memmap/zeroable.rs",
-    "crates/freehold-adapters/src/collections.rs",
-    "crates/freehold-adapters/src/guest.rs",
-    "crates/freehold-adapters/src/paging.rs",
-    "crates/freehold-c/src/args.rs",
-    "crates/freehold-c/src/ffi/blocks.rs",
-    "crates/freehold-c/src/ffi/leases.rs",
-    "crates/freehold-c/src/ffi/life.rs",
-    "crates/freehold-c/src/ffi/reports.rs",
-    "crates/freehold-c/src/heads.rs",
-    "products/freehold-cache/src/io/uring.rs",
-    "crates/freehold-host/src/builder.rs",
-    "crates/freehold-host/src/frames/at_fork.rs",
-    "crates/freehold-host/src/frames/content.rs",
-    "crates/freehold-host/src/frames/memory.rs",
-    "crates/freehold-host/src/frames/mod.rs",
-    "crates/freehold-host/src/host_lru.rs",
-    "crates/freehold-host/src/mapping/advice.rs",
-    "crates/freehold-host/src/mapping/at_fork.rs",
-    "crates/freehold-host/src/mapping/discard.rs",
-    "crates/freehold-host/src/mapping/mapped.rs",
-    "crates/freehold-host/src/mapping/mod.rs",
-    "crates/freehold-host/src/pages.rs",
-    "crates/freehold-host/src/rseq.rs",
-    "crates/freehold-linux/src/skeleton/layout.rs",
-    "crates/freehold-lab/src/peers/held.rs",
-    "crates/freehold-lab/src/peers/kernel.rs",
-    "crates/freehold-lab/src/peers/malloc.rs",
-    "crates/freehold-lab/src/peers/memory.rs",
-    "crates/freehold-lab/src/peers/plugin/mod.rs",
-    "crates/freehold-lab/src/peers/plugin/table.rs",
-    "products/freehold-malloc/preload/setup.rs",
-    "products/freehold-malloc/preload/stats.rs",
-    "products/freehold-malloc/preload/symbols.rs",
-    "products/freehold-malloc/src/clock.rs",
-    "products/freehold-malloc/src/heap/bits.rs",
-    "products/freehold-malloc/src/jemalloc/hooks.rs",
-    "products/freehold-malloc/src/jemalloc/install.rs",
-    "products/freehold-malloc/src/jemalloc/tests.rs",
-    "products/freehold-malloc/src/mimalloc.rs",
-    "products/freehold-malloc/src/static_arena/mapped.rs",
-    "products/freehold-pool/benches/pool_race/files.rs",
-    "products/freehold-pool/src/content.rs",
-    "products/freehold-pool/src/content/reset.rs",
-    "products/freehold-pool/src/content/tests.rs",
-    "products/freehold-pool/src/home.rs",
-    "products/freehold-pool/src/image.rs",
-    "products/freehold-pool/src/pool.rs",
-    "products/freehold-pool/src/reserved.rs",
-    "crates/freehold-sim/src/coroutine.rs",
-    "crates/freehold-sim/src/embed.rs",
-    "crates/freehold-sim/src/prefetch.rs",
-    "crates/freehold-sim/src/region.rs",
-    "crates/freehold-sim/src/table.rs",
-    "kernel/bare/src/aarch64/device_tree.rs",
-    "kernel/bare/src/aarch64/gic.rs",
-    "kernel/bare/src/aarch64/interrupts.rs",
-    "kernel/bare/src/aarch64/mod.rs",
-    "kernel/bare/src/aarch64/serial.rs",
-    "kernel/bare/src/aarch64/timer.rs",
-    "kernel/bare/src/cpus.rs",
-    "kernel/bare/src/direct_map.rs",
-    "kernel/bare/src/frames.rs",
-    "kernel/bare/src/main.rs",
-    "kernel/bare/src/paging.rs",
-    "kernel/bare/src/sync.rs",
-    "kernel/bare/src/x86_64/acpi.rs",
-    "kernel/bare/src/x86_64/apic.rs",
-    "kernel/bare/src/x86_64/interrupts.rs",
-    "kernel/bare/src/x86_64/mod.rs",
-    "kernel/bare/src/x86_64/port.rs",
-    "kernel/bare/src/x86_64/start_info.rs",
-    "kernel/linux/freehold/src/calls.rs",
-    "kernel/linux/freehold/src/ffi.rs",
-    "kernel/linux/freehold/src/moves.rs",
-    "kernel/linux/freehold/src/own.rs",
-    "kernel/linux/freehold/src/panic.rs",
-    "kernel/linux/freehold/src/platform.rs",
-    "kernel/linux/freehold/src/report.rs",
-    "kernel/linux/freehold/src/torture.rs",
-    "kernel/linux/freehold/src/vmlinux.rs",
-];
+const UNSAFE_FILES: &str = include_str!("../unsafe_files.txt");
 
 /// The allocator.
 const CORE: &str = "crates/freehold/src";
@@ -377,7 +291,7 @@ fn layers_of_freehold_use_those_below_them() {
 fn unsafe_code_is_confined_and_explained() {
     let mut found = Vec::new();
     for source in sources().iter().filter(|source| source.path.contains("/src/")) {
-        let named = UNSAFE_FILES.contains(&source.path.as_str());
+        let named = UNSAFE_FILES.lines().any(|file| file == source.path);
         let uses = |line: &str| {
             ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|word| line.contains(word))
         };
@@ -393,7 +307,7 @@ fn unsafe_code_is_confined_and_explained() {
             found.push(format!("{}: {sites} unsafe sites, {reasons} reasons", source.path));
         }
     }
-    for file in UNSAFE_FILES {
+    for file in UNSAFE_FILES.lines() {
         let text = fs::read_to_string(root().join(file)).expect("a named file exists");
         assert!(text.contains("unsafe"), "{file} is named, but has no unsafe code");
     }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::catalog::{brief, figures, goals, host_settings, name_of, sim_settings, telling};
 use crate::cli::{CompareArgs, Format, chosen_designs};
 use crate::designs::{DesignName, SimDesign};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::matrix::{HostCells, Matrix, SimCells, tables};
 use crate::report::comparison::{Comparison, Terms};
 use crate::report::document::RunResult;
@@ -121,7 +121,7 @@ fn on_sim_only(args: &CompareArgs, designs: &[SimDesign]) -> Result<Option<Strin
     };
     let only = format!("{} runs on simulated machines only", name_of(design));
     if args.no_sim {
-        return Err(UsageError(format!("{only}: omit --no-sim")).into());
+        return refuse(format!("{only}: omit --no-sim"));
     }
     Ok((!args.no_host).then(|| format!("{only}.")))
 }
@@ -155,7 +155,7 @@ impl<'a> Variants<'a> {
             }
         };
         let option = if args.vary.is_some() { "--vary" } else { "--all-settings:" };
-        Err(UsageError(format!("{option} {chosen}: {refusal}")).into())
+        refuse(format!("{option} {chosen}: {refusal}"))
     }
 
     /// The name of the setting that is varied.

@@ -4,3 +4,8 @@
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
+
+/// Refuses arguments, with what is wrong with them.
+pub(crate) fn refuse<T>(what: impl Into<String>) -> anyhow::Result<T> {
+    Err(UsageError(what.into()).into())
+}

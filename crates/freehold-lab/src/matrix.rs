@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::catalog::{WorkloadName, name_of, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::designs::{DesignName, SimDesign, with_design};
-use crate::error::UsageError;
+use crate::error::{UsageError, refuse};
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};
@@ -77,8 +77,7 @@ impl<'a> Matrix<'a> {
         let there = spec.cpus() as u32;
         let counts = self.counts(there);
         if let Some(count) = counts.iter().find(|&&count| count > there) {
-            let message = format!("--cpus {count}: {} has {there} CPUs", spec.name());
-            return Err(UsageError(message).into());
+            return refuse(format!("--cpus {count}: {} has {there} CPUs", spec.name()));
         }
         let Matrix { workload, seed, assignments, .. } = *self;
         let (mut cells, mut host_bytes) = (Vec::new(), 0);

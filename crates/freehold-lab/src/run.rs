@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::catalog::{WorkloadName, figures, host_settings, name_of, sim_settings, with_workload};
 use crate::cli::{CellArgs, Format, RunArgs};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
 use crate::report::document::{Document, RunResult, SCHEMA};
@@ -44,7 +44,7 @@ fn check_will_it_scale(args: &RunArgs) -> Result<()> {
         }
         () => return Ok(()),
     };
-    Err(UsageError(format!("--csv=will-it-scale: {problem}")).into())
+    refuse(format!("--csv=will-it-scale: {problem}"))
 }
 
 /// Runs all cells.

@@ -9,9 +9,33 @@ use anyhow::Result;
 use freehold::{Setting, Settings};
 use serde_json::Value;
 
-use crate::error::UsageError;
+use crate::error::{UsageError, refuse};
 use crate::replay::plan::Plan;
 use crate::sim::linux::{KERNEL, stands_for};
+
+/// A setting, but for what it means.
+pub(crate) struct Unexplained {
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+}
+
+/// A setting of this name, with these values.
+pub(crate) const fn setting(
+    name: &'static str,
+    values: &'static str,
+    default: &'static str,
+) -> Unexplained {
+    Unexplained { name, values, default }
+}
+
+impl Unexplained {
+    /// The setting with its meaning.
+    pub(crate) const fn means(self, meaning: &'static str) -> Setting {
+        let Unexplained { name, values, default } = self;
+        Setting { name, values, default, meaning }
+    }
+}
 
 /// What a command line gives to designs and workloads.
 #[derive(Clone, Debug, Default)]
@@ -28,11 +52,10 @@ impl Assignments {
         let mut assignments = Vec::new();
         for argument in arguments {
             let Some((name, value)) = argument.split_once('=') else {
-                let message = format!("--set {argument}: write NAME=VALUE, for example pcp=auto");
-                return Err(UsageError(message).into());
+                return refuse(format!("--set {argument}: write NAME=VALUE, for example pcp=auto"));
             };
             if !tables.iter().any(|table| find(table, name).is_some()) {
-                return Err(UsageError(unknown(name, tables)).into());
+                return refuse(unknown(name, tables));
             }
             assignments.push((name.to_owned(), value.to_owned()));
         }
@@ -210,8 +233,7 @@ mod tests {
 
     #[test]
     fn a_part_takes_what_it_knows_before_its_defaults() {
-        const OTHER: &[Setting] =
-            &[Setting { name: "samples", values: "1..=9", default: "5", meaning: "samples taken" }];
+        const OTHER: &[Setting] = &[setting("samples", "1..=9", "5").means("samples taken")];
         let given = ["batch=7", "samples=2"].map(str::to_owned);
         let all = Assignments::parse(&given, &[ZoneLockSettings::TABLE, OTHER]).unwrap();
         let of_design = all.for_part(&[("pcp", "fixed")], &[ZoneLockSettings::TABLE]);

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::catalog::{WorkloadName, name_of};
 use crate::cli::{StatArgs, View};
-use crate::error::UsageError;
+use crate::error::{UsageError, refuse};
 use crate::report::document::{RunResult, SCHEMA, cpus_in_words};
 use crate::report::out;
 use crate::run::results_of;
@@ -71,8 +71,7 @@ impl KeptResult {
 pub(crate) fn stat(args: &StatArgs) -> Result<()> {
     let prometheus = args.show.contains(&View::Prometheus);
     if prometheus && args.show.len() > 1 {
-        let message = "--show prometheus: choose nothing else to show with it";
-        return Err(UsageError(message.to_owned()).into());
+        return refuse("--show prometheus: choose nothing else to show with it");
     }
     let results: Vec<KeptResult> = match WorkloadName::from_str(&args.source, false) {
         Ok(workload) => {
@@ -83,12 +82,11 @@ pub(crate) fn stat(args: &StatArgs) -> Result<()> {
     };
     if prometheus && results.len() > 1 {
         let there: Vec<_> = results.iter().map(KeptResult::design_and_cpus).collect();
-        let message = format!(
+        return refuse(format!(
             "--show prometheus: of several results ({}) choose one design with --design, which is \
              run with one number of CPUs",
             there.join(", "),
-        );
-        return Err(UsageError(message).into());
+        ));
     }
     for result in results {
         let KeptResult { workload, design, machine, cpus, state } = result;
@@ -122,8 +120,7 @@ fn print(text: &str) -> Result<()> {
 fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
     let source = &args.source;
     if let Some(name) = args.cells.given_for_a_run() {
-        let message = format!("{source}: the results are in the document already: omit {name}");
-        return Err(UsageError(message).into());
+        return refuse(format!("{source}: the results are in the document already: omit {name}"));
     }
     let text = match source.as_str() {
         "-" => {
@@ -147,7 +144,7 @@ fn kept(args: &StatArgs) -> Result<Vec<KeptResult>> {
         there.dedup();
         let (designs, there) = (designs.join(", "), there.join(", "));
         let message = format!("--design: {source} has no result of {designs}; there are {there}");
-        return Err(UsageError(message).into());
+        return refuse(message);
     }
     Ok(chosen)
 }

@@ -165,43 +165,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_leaves_its_core_after_as_many_others_as_the_core_holds() {
-        let mut caches = caches();
-        caches.fill(0, 1, true);
-        let stamp = caches.core_stamp(0);
-        caches.fill(0, 15, true);
-        assert!(caches.in_core(0, caches.age(0, stamp)));
-        caches.fill(1, 100, true);
-        assert!(caches.in_core(0, caches.age(0, stamp)), "another core's lines do not matter");
-        caches.fill(0, 1, true);
-        assert!(!caches.in_core(0, caches.age(0, stamp)));
-    }
-
-    #[test]
-    fn a_line_stays_in_the_llc_for_its_capacity_after_leaving_the_core() {
-        let mut caches = caches();
-        caches.fill(0, 1, true);
-        let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
-        // 16 lines push it out of the core, 31 more leave it in the last-level cache.
-        caches.fill(0, 16 + 31, true);
-        assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
-        caches.fill(0, 1, true);
-        assert!(!caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
-    }
-
-    #[test]
-    fn neighbours_age_a_line_in_the_llc_but_not_while_its_core_holds_it() {
-        let mut caches = caches();
-        caches.fill(0, 1, true);
-        let (stamp, llc_stamp) = (caches.core_stamp(0), caches.llc_stamp(0));
-        caches.fill(1, 1000, true);
-        assert!(caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
-        // Half of the core's 32 lines came before the line left, and so did half of all 1032.
-        caches.fill(0, 32, true);
-        assert!(!caches.in_llc(0, llc_stamp, caches.age(0, stamp)));
-    }
-
-    #[test]
     fn lines_from_the_llc_itself_push_nothing_out_of_it() {
         let mut caches = caches();
         caches.fill(0, 1, true);

@@ -71,40 +71,6 @@ pub(crate) fn suspend() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::rc::Rc;
-
-    #[test]
-    fn tasks_take_turns() {
-        let log = Rc::new(Cell::new(0));
-        let task = |digit: u32| {
-            let log = Rc::clone(&log);
-            Task::new(move || {
-                log.set(log.get() * 10 + digit);
-                suspend();
-                log.set(log.get() * 10 + digit);
-            })
-        };
-        let (mut one, mut two) = (task(1), task(2));
-        assert!(!one.resume());
-        assert!(!two.resume());
-        assert!(two.resume());
-        assert!(one.resume());
-        assert_eq!(log.get(), 1221);
-        suspend();
-    }
-
-    #[test]
-    fn a_task_that_is_dropped_unwinds() {
-        let alive = Rc::new(());
-        let inside = Rc::clone(&alive);
-        let mut task = Task::new(move || {
-            let _inside = inside;
-            suspend();
-        });
-        assert!(!task.resume());
-        drop(task);
-        assert_eq!(Rc::strong_count(&alive), 1);
-    }
 
     #[test]
     fn a_panic_inside_a_task_leaves_the_thread_usable() {

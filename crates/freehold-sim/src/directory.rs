@@ -243,53 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_where_it_is_and_costs_what_is_published() {
-        let mut h = skylake();
-        // CPU 0 and 1 are in socket 0, CPU 30 in socket 1. The first touch gives the home.
-        assert_eq!(at(&mut h, 1, 0, Op::Read), (Served::LocalDram, 81_300));
-        assert_eq!(at(&mut h, 2, 0, Op::Read), (Served::L1, 1_100));
-        assert_eq!(at(&mut h, 3, 0, Op::Write), (Served::L1, 1_100));
-        assert_eq!(at(&mut h, 4, 1, Op::Read), (Served::SameLlc, 53_800));
-        assert_eq!(at(&mut h, 5, 2, Op::Read), (Served::Llc, 19_500));
-        assert_eq!(at(&mut h, 6, 1, Op::Write), (Served::Upgrade, 53_800));
-        assert_eq!(at(&mut h, 7, 30, Op::Write), (Served::RemoteCache, 113_900), "home at writer");
-        assert_eq!(at(&mut h, 8, 0, Op::Write), (Served::RemoteCache, 175_700), "home at reader");
-        assert_eq!(at(&mut h, 9, 0, Op::Rmw), (Served::L1, 1_100 + 6_100));
-        assert_eq!(at(&mut h, 10, 30, Op::Read), (Served::RemoteCache, 113_900));
-        assert_eq!(at(&mut h, 11, 31, Op::Read), (Served::Llc, 19_500));
-        assert_eq!(at(&mut h, 12, 0, Op::Write), (Served::Upgrade, 113_900), "across sockets");
-    }
-
-    #[test]
     fn a_clean_line_of_another_socket_comes_from_its_home() {
         let mut h = skylake();
         h.lines[0].home = 1;
         assert_eq!(at(&mut h, 1, 0, Op::Read), (Served::RemoteDram, 131_100));
         assert_eq!(at(&mut h, 2, 30, Op::Read), (Served::LocalDram, 81_300));
-    }
-
-    #[test]
-    fn private_lines_age_into_the_llc_and_then_into_memory() {
-        let mut h = skylake();
-        at(&mut h, 1, 0, Op::Write);
-        h.caches.fill(0, 512, true);
-        assert_eq!(at(&mut h, 2, 0, Op::Read), (Served::L2, 4_700));
-        h.caches.fill(0, 16_384, true);
-        assert_eq!(at(&mut h, 3, 0, Op::Read), (Served::Llc, 19_500));
-        h.caches.fill(0, 16_384 + 630_784, true);
-        assert_eq!(at(&mut h, 4, 0, Op::Read), (Served::LocalDram, 81_300));
-        let written: u64 = h.memory.traffic().map(|(_, written)| written).sum();
-        assert_eq!(written, 1, "the dirty line was written back");
-    }
-
-    #[test]
-    fn one_transfer_of_a_line_is_under_way_at_a_time() {
-        let mut h = skylake();
-        at(&mut h, 1, 0, Op::Write);
-        let now = 1_000_000_000;
-        let done: Vec<_> =
-            (1..4).map(|core| h.access(now, core, 0, 0, Op::Write).done_at - now).collect();
-        assert_eq!(done, [53_800, 107_600, 161_400]);
     }
 
     #[test]
@@ -300,16 +258,6 @@ mod tests {
         assert_eq!(at(&mut h, 2, 3, Op::Write), (Served::SameLlc, 25_300));
         assert_eq!(at(&mut h, 3, 4, Op::Write), (Served::SameSocket, 132_100));
         assert_eq!(at(&mut h, 4, 64, Op::Write).0, Served::RemoteCache);
-    }
-
-    #[test]
-    fn a_waiter_that_spins_on_a_line_takes_it_from_the_writer() {
-        let mut h = skylake();
-        at(&mut h, 1, 0, Op::Write);
-        h.lines[0].spun_on = true;
-        h.spinners.push((0, 5));
-        assert_eq!(at(&mut h, 2, 0, Op::Write), (Served::L1, 1_100), "the write itself hits");
-        assert_eq!(at(&mut h, 3, 0, Op::Write), (Served::Upgrade, 53_800), "then it is shared");
     }
 
     #[test]

@@ -147,13 +147,4 @@ mod tests {
         assert_eq!(clear(0, 101, 6).0, Served::Llc, "256 frames fill the private cache");
         assert_eq!(clear(0, 5, 7).0, Served::LocalDram, "frames that are not covered are cold");
     }
-
-    #[test]
-    fn many_cores_that_clear_share_the_bandwidth() {
-        let mut h = Hierarchy::new(&preset("skylake-2s").unwrap());
-        let done: Vec<_> = (0..28).map(|core| h.clear_frame(0, core, 0, 0, 0).done_at).collect();
-        let frame = 64 * h.costs.line_service[0];
-        assert_eq!(done[0], 325_000, "the core is the limit");
-        assert_eq!(done[27], 28 * frame, "the memory is the limit");
-    }
 }

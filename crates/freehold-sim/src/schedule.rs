@@ -181,35 +181,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_earliest_cpu_is_next() {
-        let mut queue = Queue::new(3, 1);
-        for (cpu, now) in [(0, 30), (1, 10), (2, 20)] {
-            queue.insert(cpu, now);
-        }
-        assert_eq!(queue.pop(), Some(1));
-        assert!(!queue.is_over(19));
-        assert!(queue.is_over(21));
-        assert_eq!(queue.pop(), Some(2));
-        assert_eq!(queue.pop(), Some(0));
-        assert!(!queue.is_over(1 << 40), "the last CPU runs on");
-        assert_eq!(queue.pop(), None);
-    }
-
-    #[test]
-    fn ties_are_broken_by_the_seed() {
-        let first = |seed| {
-            let mut queue = Queue::new(100, seed);
-            (0..100).for_each(|cpu| queue.insert(cpu, 5));
-            std::iter::from_fn(|| queue.pop()).collect::<Vec<_>>()
-        };
-        assert_eq!(first(1), first(1));
-        assert_ne!(first(1), first(2));
-        let mut all = first(3);
-        all.sort_unstable();
-        assert_eq!(all, (0..100).collect::<Vec<_>>());
-    }
-
-    #[test]
     fn a_random_schedule_ignores_time_and_reaches_everyone() {
         let mut queue = Queue::new(4, 7);
         queue.set_schedule(Schedule::Random { switches_per_million: 500_000 });

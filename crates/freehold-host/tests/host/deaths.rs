@@ -6,18 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
-use freehold::{CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, Request, Watermark};
+use freehold::{CpuId, Error, FrameCount, Migrate, MigrateError, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena};
+
+use crate::calls::take_all;
 
 const MIB: usize = 1 << 20;
 
 fn arena() -> FrameArena {
     Arena::builder().bytes(16 * MIB).cpus(2).nodes(1).build_frames().expect("16 MiB")
-}
-
-fn take_all(arena: &FrameArena) -> Vec<Pfn> {
-    let request = Request::default().watermark(Watermark::Ignore);
-    std::iter::from_fn(|| arena.alloc(request).ok()).collect()
 }
 
 /// Runs a thread that panics.

@@ -7,14 +7,13 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use freehold::{Order, Pfn, Request, Watermark};
+use freehold::{Order, Pfn, Request};
 use freehold_host::{Arena, ArenaBuilder, FrameArena, Host, HostError, Leases};
 use freehold_linux::ZoneLock;
 
-const MIB: usize = 1 << 20;
+use crate::calls::{MANY, call, call_often, request, take_all};
 
-/// More calls than a thread makes before it gets a lease.
-const MANY: usize = 5000;
+const MIB: usize = 1 << 20;
 
 /// An arena of two CPUs, and so with two leases.
 fn builder(bytes: usize) -> ArenaBuilder {
@@ -25,25 +24,6 @@ fn builder(bytes: usize) -> ArenaBuilder {
 fn frames(bytes: usize) -> Option<FrameArena> {
     let frames = builder(bytes).build_frames().unwrap();
     (frames.leases() == Leases::Auto).then_some(frames)
-}
-
-fn call(frames: &FrameArena) {
-    let pfn = frames.alloc(Request::default()).expect("memory is free");
-    frames.free(pfn, Order::ZERO).unwrap();
-}
-
-/// Makes so many calls that this thread has a lease, if there is one for it.
-fn call_often(frames: &FrameArena) {
-    (0..MANY).for_each(|_| call(frames));
-}
-
-/// A frame, the reserves included.
-fn request() -> Request {
-    Request::default().watermark(Watermark::Ignore)
-}
-
-fn take_all(frames: &FrameArena) -> Vec<Pfn> {
-    std::iter::from_fn(|| frames.alloc(request()).ok()).collect()
 }
 
 fn all_free(frames: &FrameArena) -> bool {

@@ -10,6 +10,8 @@ mod leases;
 mod mapped;
 mod threads;
 
+#[path = "../common/calls.rs"]
+mod calls;
 #[path = "../common/ranges_beyond.rs"]
 mod ranges_beyond;
 #[path = "../common/two_nodes.rs"]

@@ -8,6 +8,8 @@ use freehold::{Design, FrameCount, Order};
 use freehold_host::{Arena, ArenaBuilder, Host, Pages};
 use freehold_linux::ZoneLock;
 
+use crate::calls::next_random;
+
 const MIB: usize = 1 << 20;
 const ROUNDS: u32 = 1_000_000;
 
@@ -24,13 +26,6 @@ fn check(pages: &Pages<'_>, value: u64) {
     for at in [0, pages.len() / 2, pages.len() - 8] {
         assert_eq!(pages[at..at + 8], value.to_le_bytes(), "{pages:?} at byte {at}");
     }
-}
-
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 /// How many of the largest blocks are free. All of them are, if every frame was freed.

@@ -4,33 +4,19 @@
 use std::sync::Barrier;
 use std::thread;
 
-use freehold::{Error, FrameCount, Order, Pfn, Request, Watermark};
+use freehold::{Error, FrameCount, Order};
 use freehold_host::{Arena, FrameArena, Leases};
 
+use crate::calls::{call_often, take_all};
 use crate::common::in_child;
 use crate::refuse::{Refused, refuse, refuse_here, refusing};
 
 const MIB: usize = 1 << 20;
 
-/// More calls than a thread makes before it gets a lease.
-const MANY: usize = 5000;
-
 /// The barrier itself is refused, not that it is registered for.
 fn no_barrier() -> Refused {
     let barrier = refuse(libc::SYS_membarrier, libc::EPERM);
     barrier.with(0, libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
-}
-
-fn take_all(arena: &FrameArena) -> Vec<Pfn> {
-    let request = Request::default().watermark(Watermark::Ignore);
-    std::iter::from_fn(|| arena.alloc(request).ok()).collect()
-}
-
-fn call_often(arena: &FrameArena) {
-    for _ in 0..MANY {
-        let pfn = arena.alloc(Request::default()).expect("memory is free");
-        arena.free(pfn, Order::ZERO).expect("it is ours");
-    }
 }
 
 /// Takes everything, and gives it back.

@@ -9,19 +9,13 @@ use std::time::{Duration, Instant};
 use freehold::{FrameCount, Immovable, Order, Pfn, RangeRequest, Request, Watermark};
 use freehold_host::{Arena, ArenaBuilder, FrameArena, Leases, Pages};
 
+use crate::calls::next_random;
 use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
 
 fn builder() -> ArenaBuilder {
     Arena::builder().bytes(64 * MIB).cpus(2).nodes(1).leases(Leases::Auto)
-}
-
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 /// Writes who has a block into each of its pages.

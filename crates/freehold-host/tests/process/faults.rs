@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::fs;
 
-use freehold::{FrameCount, Immovable, Order, Pfn, Request, Watermark};
+use freehold::{FrameCount, Immovable, Order, Pfn};
 use freehold_host::{
     Arena, ArenaBuilder, Backing, FrameArena, HostError, Leases, Numa, Placement, allowed_cpus,
     bind_current_thread,
@@ -13,6 +13,7 @@ use freehold_host::{
 use freehold_lru::{Claim, LruSettings, Owner, Verdict};
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
+use crate::calls::{request, take_all};
 use crate::refuse::{Refused, refuse, refusing};
 use crate::two_nodes::two_nodes;
 
@@ -23,14 +24,6 @@ const TIB: usize = 1 << 40;
 
 fn builder() -> ArenaBuilder {
     Arena::builder().bytes(8 * MIB).cpus(2).nodes(1).min_free(FrameCount::ZERO)
-}
-
-fn request() -> Request {
-    Request::default().watermark(Watermark::Ignore)
-}
-
-fn take_all(frames: &FrameArena) -> Vec<Pfn> {
-    std::iter::from_fn(|| frames.alloc(request()).ok()).collect()
 }
 
 /// All of it can be had, and is free again then.

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use freehold::designs::Freehold;
-use freehold::{Design, FrameCount, Order, Pfn, Request, Watermark};
+use freehold::{Design, FrameCount, Order, Pfn, Request};
 use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
 use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
 use freehold_lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 
+use crate::calls::{next_random, request, take_all};
 use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
@@ -27,13 +28,6 @@ const HELD_MAX: u64 = 600;
 
 /// How many frames a child may lose: each thread was allocating or freeing one block.
 const LOST_MAX: u64 = THREADS * 512;
-
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
 
 /// Mostly single frames, some small blocks, and now and then a pageblock.
 fn random_order(random: u64) -> Order {
@@ -100,15 +94,6 @@ impl Shared {
         }
         own.drain(..).for_each(|block| self.free(arena, block));
     }
-}
-
-/// A request that may use the reserves.
-fn request() -> Request {
-    Request::default().watermark(Watermark::Ignore)
-}
-
-fn take_all<D: Design<Host>>(arena: &FrameArena<D>) -> Vec<Pfn> {
-    std::iter::from_fn(|| arena.alloc(request()).ok()).collect()
 }
 
 /// What children do: allocate everything. Their parent's threads had so many frames.

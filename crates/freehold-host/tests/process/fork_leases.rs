@@ -7,9 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use freehold::designs::Lease;
-use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request, Watermark};
+use freehold::{CpuId, Error, FrameCount, Order, Request};
 use freehold_host::{Arena, FrameArena, Host, Leases};
 
+use crate::calls::{MANY, call_often, take_all};
 use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
@@ -17,24 +18,9 @@ const MIB: usize = 1 << 20;
 /// Forks of each test.
 const FORKS: usize = 25;
 
-/// More calls than a thread makes before it gets a lease.
-const MANY: usize = 5000;
-
 fn arena(leases: Leases) -> FrameArena {
     let builder = Arena::builder().bytes(16 * MIB).cpus(2).nodes(1).leases(leases);
     builder.build_frames().expect("16 MiB")
-}
-
-fn call_often(arena: &FrameArena) {
-    for _ in 0..MANY {
-        let pfn = arena.alloc(Request::default()).expect("memory is free");
-        arena.free(pfn, Order::ZERO).expect("it is ours");
-    }
-}
-
-fn take_all(arena: &FrameArena) -> Vec<Pfn> {
-    let request = Request::default().watermark(Watermark::Ignore);
-    std::iter::from_fn(|| arena.alloc(request).ok()).collect()
 }
 
 /// Runs threads again and again while the process forks and each child runs `child`.

@@ -10,6 +10,8 @@ mod fork_leases;
 mod signals;
 mod tebibyte;
 
+#[path = "../common/calls.rs"]
+mod calls;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../common/refuse.rs"]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use freehold::{FrameCount, Order, Pfn, Request};
 use freehold_host::{Arena, FrameArena};
 
+use crate::calls::next_random;
 use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
@@ -53,13 +54,6 @@ extern "C" fn on_signal(_signal: libc::c_int) {
     if let Some(pfn) = LEFT.swap(0, Relaxed).checked_sub(1) {
         WRONG.fetch_or(frames.free(Pfn::new(pfn), Order::ZERO).is_err(), Relaxed);
     }
-}
-
-fn next_random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
 }
 
 /// Allocates and frees until it is told to stop.

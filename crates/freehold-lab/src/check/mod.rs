@@ -124,7 +124,7 @@ fn check_cases<T: Count>(
             Subject::Allocator => design,
             subject => format!("{} on {design}", name_of(&subject)),
         };
-        out!("{subject}: {seeds} seeds from {first_seed}, no failure.\n{tally}");
+        out!("{subject}: {seeds} seeds from {first_seed}, no failure.\n{}", tally.told()?);
     }
     Ok(())
 }

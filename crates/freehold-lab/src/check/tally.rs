@@ -1,13 +1,25 @@
 //! Statistics of what was done.
 
-use std::fmt;
-
+use anyhow::Result;
 use serde::Serialize;
+use serde_json::{Map, Value, from_value, to_value};
 
 /// Statistics, over one seed or many.
-pub(super) trait Count: Default + Serialize + fmt::Display + Send {
+pub(super) trait Count: Default + Serialize + Send {
+    /// What is told of them, with the names of fields where their values come.
+    const TEXT: &'static str;
+
     /// Adds what another seed did.
     fn add(&mut self, other: &Self);
+
+    /// The text with the values.
+    fn told(&self) -> Result<String> {
+        let fields: Map<String, Value> = from_value(to_value(self)?)?;
+        let told = |text: String, (name, value): (&String, &Value)| {
+            text.replace(&format!("{{{name}}}"), &value.to_string())
+        };
+        Ok(fields.iter().fold(Self::TEXT.to_owned(), told))
+    }
 }
 
 /// Adds these fields of one value to those of another.
@@ -45,33 +57,15 @@ pub(super) struct Tally {
 }
 
 impl Count for Tally {
+    const TEXT: &'static str = "{operations} operations, {allocations} allocations, {refusals} \
+        refused, {validations} checks in the middle, {probes} reads of counters, {departures} CPUs \
+        departed, {fights} racing frees, {moves} blocks moved, {ranges} ranges, {removals} \
+        removed, {leases} leases, {interrupts} interrupts.";
+
     fn add(&mut self, other: &Tally) {
         add!(self, other:
             operations, allocations, refusals, validations, probes, departures, fights, moves,
             ranges, removals, leases, interrupts);
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} allocations, {} refused, {} checks in the middle, {} reads of \
-             counters, {} CPUs departed, {} racing frees, {} blocks moved, {} ranges, {} removed, \
-             {} leases, {} interrupts.",
-            self.operations,
-            self.allocations,
-            self.refusals,
-            self.validations,
-            self.probes,
-            self.departures,
-            self.fights,
-            self.moves,
-            self.ranges,
-            self.removals,
-            self.leases,
-            self.interrupts
-        )
     }
 }
 
@@ -100,31 +94,16 @@ pub(super) struct StopTally {
 }
 
 impl Count for StopTally {
+    const TEXT: &'static str = "{stopped} runs stopped a CPU forever: {with_lock} with a lock \
+        held, {in_section} in a section, {irqs_off} with interrupts off.\nOf the calls of others, \
+        {waited} waited for it forever, {served} were served, {short} failed for lack of memory\n\
+        (of these, {shortages} could have had any frame), and {would_wait} failed rather than \
+        wait.";
+
     fn add(&mut self, other: &Self) {
         add!(self, other:
             runs, stopped, with_lock, in_section, irqs_off, waited, served, short, shortages,
             would_wait);
-    }
-}
-
-impl fmt::Display for StopTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} runs stopped a CPU forever: {} with a lock held, {} in a section, {} with \
-             interrupts off.\nOf the calls of others, {} waited for it forever, {} were served, \
-             {} failed for lack of memory\n(of these, {} could have had any frame), and {} failed \
-             rather than wait.",
-            self.stopped,
-            self.with_lock,
-            self.in_section,
-            self.irqs_off,
-            self.waited,
-            self.served,
-            self.short,
-            self.shortages,
-            self.would_wait
-        )
     }
 }
 
@@ -167,39 +146,16 @@ pub(super) struct LruTally {
 }
 
 impl Count for LruTally {
+    const TEXT: &'static str = "{operations} operations, {reads} reads, {hits} hits, {reclaimed} \
+        frames reclaimed, {released} released, {isolated} isolated,\n{busy} found busy, \
+        {regrouped} to another group, {moves} moved by compaction, {pins} pinned, {groups_made} \
+        groups made,\n{groups_removed} removed with {inherited} frames, {refaults} blocks read \
+        again, {restored} of them soon, {large} large,\n{departures} CPUs departed.";
+
     fn add(&mut self, other: &Self) {
         add!(self, other:
             operations, reads, hits, large, released, reclaimed, isolated, regrouped, busy, moves,
             groups_made, groups_removed, inherited, refaults, restored, pins, departures);
-    }
-}
-
-impl fmt::Display for LruTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} operations, {} reads, {} hits, {} frames reclaimed, {} released, {} isolated,\n{} \
-             found busy, {} to another group, {} moved by compaction, {} pinned, {} groups made,\n\
-             {} removed with {} frames, {} blocks read again, {} of them soon, {} large,\n{} CPUs \
-             departed.",
-            self.operations,
-            self.reads,
-            self.hits,
-            self.reclaimed,
-            self.released,
-            self.isolated,
-            self.busy,
-            self.regrouped,
-            self.moves,
-            self.pins,
-            self.groups_made,
-            self.groups_removed,
-            self.inherited,
-            self.refaults,
-            self.restored,
-            self.large,
-            self.departures
-        )
     }
 }
 
@@ -231,6 +187,12 @@ pub(super) struct ThreadsTally {
 }
 
 impl Count for ThreadsTally {
+    const TEXT: &'static str = "{operations} operations of up to {threads_max} threads, \
+        {allocations} allocations, {refusals} refused, {frees} frees, {leased} seeds with leases, \
+        {fights} racing frees,\n{compactions} compactions, {moves} blocks moved, {ranges} ranges, \
+        {purged} frames purged, {removals} times memory removed,\n{validations} checks in the \
+        middle.";
+
     fn add(&mut self, other: &Self) {
         self.threads_max = self.threads_max.max(other.threads_max);
         add!(self, other:
@@ -239,22 +201,16 @@ impl Count for ThreadsTally {
     }
 }
 
-impl fmt::Display for ThreadsTally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ThreadsTally { compactions, moves, ranges, purged, removals, validations, .. } = self;
-        write!(
-            f,
-            "{} operations of up to {} threads, {} allocations, {} refused, {} frees, {} seeds \
-             with leases, {} racing frees,\n{compactions} compactions, {moves} blocks moved, \
-             {ranges} ranges, {purged} frames purged, {removals} times memory removed,\n\
-             {validations} checks in the middle.",
-            self.operations,
-            self.threads_max,
-            self.allocations,
-            self.refusals,
-            self.frees,
-            self.leased,
-            self.fights
-        )
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_texts_are_those_of_fields() {
+        let [one, two] = [Tally::default().told(), StopTally::default().told()];
+        let [three, four] = [LruTally::default().told(), ThreadsTally::default().told()];
+        for text in [one, two, three, four].map(Result::unwrap) {
+            assert!(!text.contains(['{', '}']) && text.matches('0').count() >= 9, "{text}");
+        }
     }
 }

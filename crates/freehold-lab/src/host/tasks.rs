@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use freehold::CpuId;
 use freehold_host::{allowed_cpus, bind_current_thread};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 
 /// The first `count` CPUs that this process may use. `flag` is the option that requested so many.
 ///
@@ -17,8 +17,7 @@ pub(crate) fn cpus_for(count: u32, flag: &str) -> Result<Vec<CpuId>> {
     let allowed = allowed_cpus()?;
     if allowed.len() < count as usize {
         let there = allowed.len();
-        let message = format!("{flag} {count}: this process may use {there} CPUs of the host");
-        return Err(UsageError(message).into());
+        return refuse(format!("{flag} {count}: this process may use {there} CPUs of the host"));
     }
     Ok(allowed.into_iter().take(count as usize).collect())
 }

@@ -168,57 +168,41 @@ fn rendered(derived: &Derived, measured: &[Measured]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
     use super::*;
 
-    const EPYC_NPS4: &str = "\
-On Tue, 4 Mar, somebody wrote:
-> the box:   (lscpu | head -30)
-> Architecture:            x86_64
-> CPU(s):                  384
->   On-line CPU(s) list:   0-383
-> Vendor ID:               AuthenticAMD
->   BIOS Vendor ID:        AMD
->   Model name:            AMD EPYC 9654 96-Core Processor
->     CPU family:          25
->     Thread(s) per core:  2
->     Core(s) per socket:  96
->     Socket(s):           2
->     Flags:               fpu vme de pse: tsc
-> Caches (sum of all):
->   L1d:                   6 MiB (192 instances)
->   L2:                    192 MiB (192 instances)
->   L3:                    768 MiB (24 instances)
-> NUMA:
->   NUMA node(s):          8
->   NUMA node0 CPU(s):     0-23,192-215
-";
+    /// What lscpu prints, and what is to be made of it.
+    #[derive(Deserialize)]
+    struct Sample {
+        name: String,
+        cpus: Option<usize>,
+        text: String,
+        figures: BTreeMap<String, BTreeMap<String, f64>>,
+    }
 
-    const NODES_WITH_CXL: &str = "\
-available: 3 nodes (0-2)
-node 0 cpus:
-node 0 size: 131072 MB
-node 1 cpus: 0 1
-node 1 size: 64167 MB
-node 1 free: 62245 MB
-node 2 cpus: 2 3
-node 2 size: 0 MB
-node distances:
-node   0   1   2
-  0:  10  14  24
-  1:  14  10  21
-  2:  24  21  10
-";
+    #[derive(Deserialize)]
+    struct Samples {
+        sample: Vec<Sample>,
+    }
 
-    fn old_lscpu(
-        head: &str,
-        (cpus, threads, cores, sockets): (usize, usize, usize, usize),
-        tail: &str,
-    ) -> String {
+    fn samples() -> Vec<Sample> {
+        let samples: Samples = toml::from_str(include_str!("samples.toml")).unwrap();
+        samples.sample
+    }
+
+    fn sample(name: &str) -> String {
+        samples().into_iter().find(|sample| sample.name == name).expect("there is such a one").text
+    }
+
+    /// A machine of two sockets, with so many cores each.
+    fn two_sockets(cores: usize) -> String {
         format!(
-            "{head}\nCPU(s):              {cpus}\nOn-line CPU(s) list: 0-{}\n\
-             Thread(s) per core:  {threads}\nCore(s) per socket:  {cores}\n\
-             Socket(s):           {sockets}\n{tail}",
-            cpus - 1
+            "Model name: Xeon\nCPU(s): {}\nThread(s) per core: 1\nCore(s) per socket: {cores}\n\
+             Socket(s): 2\nNUMA node(s): 2\n",
+            2 * cores
         )
     }
 
@@ -230,93 +214,21 @@ node   0   1   2
 
     #[test]
     fn texts_become_machines() {
-        use Key::*;
-        let nodes = (0..8).map(|node| format!("> NUMA node{node} CPU(s):   {node}\n"));
-        let nps4 = EPYC_NPS4.to_owned() + &nodes.collect::<String>();
-        let power9 = old_lscpu(
-            "Architecture:        ppc64le",
-            (128, 4, 16, 2),
-            "NUMA node(s):        2\nModel name:          POWER9 (raw), altivec supported\n\
-             L1d cache:           32K\nL2 cache:            512K\nL3 cache:            10240K\n\
-             NUMA node0 CPU(s):   0-63\nNUMA node8 CPU(s):   64-127\n",
-        );
-        let hybrid = old_lscpu(
-            "Model name: Intel(R) Core(TM) Ultra 9 185H",
-            (22, 2, 16, 1),
-            "L1d cache: 544 KiB (14 instances)\nL2 cache: 18 MiB (9 instances)\n\
-             L3 cache: 24 MiB (1 instance)\nNUMA node(s): 1\nNUMA node0 CPU(s): 0-21\n",
-        );
-        let guest = old_lscpu(
-            "Vendor ID: GenuineIntel\nModel name: Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz",
-            (4, 1, 1, 4),
-            "Hypervisor vendor: VMware\nL3 cache: 27.5 MiB\nNUMA node(s): 0\nL1d cache: 32K\n",
-        );
-        let guest_of_one_node = guest.replace("NUMA node(s): 0", "NUMA node0 CPU(s): 0-3");
-        let zen = old_lscpu(
-            "Vendor ID: AuthenticAMD\nCPU family: 23\nModel name: AMD EPYC 7451 24-Core Processor",
-            (96, 2, 24, 2),
-            "L1d cache: 32K\nL2 cache: 512K\nL3 cache: 8192K\nNUMA node(s): 8\n",
-        );
-        let altra = old_lscpu(
-            "Vendor ID: ARM\nModel name: Neoverse-N1",
-            (80, 1, 80, 1),
-            "L1d: 5 MiB (80 instances)\nL2: 80 MiB (80 instances)\nNUMA node(s): 1\n",
-        );
-        let little = "Vendor ID: ARM\nModel name: Cortex-A510\nThread(s) per core: 1\n\
-            Core(s) per socket: 3\nSocket(s): 1\nCPU max MHz: 2016.0\n\
-            Model name: Cortex-A715\nThread(s) per core: 1\nCore(s) per socket: 4\n\
-            Socket(s): 1\nCPU max MHz: 2803.2\n\
-            Model name: Cortex-X3\nThread(s) per core: 1\nCore(s) per cluster: 1\n\
-            Socket(s): -\nCluster(s): 1\nCPU max MHz: 3187.2\n";
-        let clusters = old_lscpu(
-            "Model name: Cortex-A72",
-            (16, 1, 16, 1),
-            "L1d cache: 512 KiB (16 instances)\nL2 cache: 8 MiB (4 instances)\nNUMA node(s): 1\n",
-        );
-        let books = old_lscpu(
-            "Architecture: s390x",
-            (20, 1, 4, 1),
-            "Book(s) per drawer: 5\nNUMA node(s): 1\nOff-line CPU(s) list:\n",
-        );
-        let with_cxl = old_lscpu("Model name: Intel(R) Xeon(R) 6960P", (4, 1, 2, 2), "")
-            + "L3 cache: 864 MiB (2 instances)\n"
-            + NODES_WITH_CXL;
-        let table: &[(&str, &[(Key, f64)])] = &[
-            (
-                &nps4,
-                &[
-                    (Sockets, 2.0),
-                    (NodesPerSocket, 4.0),
-                    (LlcsPerSocket, 12.0),
-                    (CoresPerLlc, 8.0),
-                    (L1Kib, 32.0),
-                    (LlcKib, 32768.0),
-                    (NodeGbPerS, 115.2),
-                    (LlcNs, 13.5),
-                ],
-            ),
-            (&power9, &[(ThreadsPerCore, 4.0), (CoresPerLlc, 16.0), (L2Kib, 512.0), (L1Ns, 0.8)]),
-            (&hybrid, &[(CoresPerLlc, 6.0), (ECores, 10.0), (L2Kib, 2048.0), (EL2Kib, 614.0)]),
-            (&guest, &[(Sockets, 4.0), (CoresPerLlc, 1.0), (LlcKib, 7040.0)]),
-            (&guest_of_one_node, &[(Sockets, 1.0), (CoresPerLlc, 4.0), (L2Kib, 1024.0)]),
-            (&zen, &[(NodesPerSocket, 4.0), (LlcsPerSocket, 8.0), (CoresPerLlc, 3.0)]),
-            (&altra, &[(CoresPerLlc, 80.0), (LlcKib, 0.0), (L2Kib, 1024.0), (L1Ns, 1.2)]),
-            (little, &[(CoresPerLlc, 1.0), (ECores, 4.0), (LpCores, 3.0)]),
-            (&clusters, &[(CoresPerLlc, 4.0), (LlcKib, 2048.0), (L2Kib, 32.0)]),
-            (&books.replace("Off-line CPU(s) list:\n", ""), &[(CoresPerLlc, 20.0)]),
-            (&books, &[(CoresPerLlc, 4.0)]),
-            (&with_cxl, &[(Sockets, 2.0), (CoresPerLlc, 2.0), (LlcKib, 442368.0)]),
-        ];
-        for (text, figures) in table {
-            let (spec, file) = machine(text);
-            for &(key, value) in *figures {
-                assert_eq!(spec.get(key), value, "{key}\n{text}\n{file}");
+        for Sample { name, cpus, text, figures } in samples() {
+            let (spec, file) = machine(&text);
+            for (section, figures) in &figures {
+                for (key, &value) in figures {
+                    let key = Key::find(section, key).expect("there is such a figure");
+                    assert_eq!(spec.get(key), value, "{name}: {key}\n{file}");
+                }
             }
+            assert_eq!(spec.cpus(), cpus.unwrap_or(spec.cpus()), "{name}");
         }
-        let cpus =
-            [&nps4, &power9, &hybrid, &guest, &zen, &altra].map(|text| machine(text).0.cpus());
-        assert_eq!(cpus, [384, 128, 22, 4, 96, 80]);
-        let (spec, file) = machine(&with_cxl);
+    }
+
+    #[test]
+    fn nodes_without_cpus_come_last() {
+        let (spec, file) = machine(&sample("cxl"));
         let node = freehold::NodeId::new;
         let mib = [0, 1, 2].map(|of| spec.node_bytes(node(of)) >> 20);
         assert_eq!(mib, [64163, 0, 131072], "the node without CPUs is last\n{file}");
@@ -327,7 +239,7 @@ node   0   1   2
 
     #[test]
     fn comments_can_be_turned_into_figures() {
-        let (before, file) = machine(&old_lscpu("Model name: Xeon", (8, 2, 4, 1), ""));
+        let (before, file) = machine(&two_sockets(4));
         let is_figure =
             |line: &str| line.starts_with("# [") || line.contains(" = ") && !line.contains("Note");
         let bare = |line: &str| match line.strip_prefix("# ") {
@@ -345,12 +257,14 @@ node   0   1   2
     fn texts_that_will_not_do_are_refused_with_the_remedy() {
         let german = "Architektur: x86_64\nCPU(s): 8\nThread(s) pro Kern: 2\nSockel: 1\n";
         let twice = "Architecture: x86_64\nCPU(s): 2\n".repeat(2);
-        let many = old_lscpu("Model name: Xeon", (9000, 1, 4500, 2), "NUMA node(s): 2\n");
+        let many = two_sockets(4500);
+        let with_cxl = sample("cxl");
+        let numactl = &with_cxl[with_cxl.find("available:").expect("it is there")..];
         for (text, problem) in [
             ("", "this is no output of lscpu: give what `LC_ALL=C lscpu` prints"),
             ("hello: world", "this is no output of lscpu: give what `LC_ALL=C lscpu` prints"),
             (german, "perhaps since it is in another language: give what `LC_ALL=C lscpu` prints"),
-            (NODES_WITH_CXL, "numactl's output alone, without caches and threads: also give what"),
+            (numactl, "numactl's output alone, without caches and threads: also give what"),
             (&twice, "line 3 begins a second machine: give one at a time"),
             (&many, "it cannot be described: topology.cores_per_llc is 4500, expected 1 to 1024"),
         ] {
@@ -361,7 +275,7 @@ node   0   1   2
 
     #[test]
     fn any_text_is_a_machine_or_refused() {
-        for text in crate::mangled::of(&(EPYC_NPS4.to_owned() + NODES_WITH_CXL)) {
+        for text in crate::mangled::of(&(sample("epyc-nps4") + &sample("cxl"))) {
             if let Ok(file) = machine_file(&text, &[]) {
                 assert!(Spec::from_toml("m.toml", &file).is_ok(), "{text}\n{file}");
             }

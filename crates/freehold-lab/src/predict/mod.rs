@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::catalog::sim_settings;
 use crate::cli::{PredictArgs, RunArgs};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, SimCells, tables};
 use crate::report::csv::{Csv, or_empty};
@@ -60,8 +60,9 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<()> {
 fn chosen<'p>(published: &'p Published, names: &[String]) -> Result<Vec<&'p Item>> {
     for name in names {
         if !published.items.iter().any(|item| item.name == *name) {
-            let message = format!("{name}: there is no such result (see freehold predict --list)");
-            return Err(UsageError(message).into());
+            return refuse(format!(
+                "{name}: there is no such result (see freehold predict --list)"
+            ));
         }
     }
     let is_chosen = |item: &&Item| names.is_empty() || names.contains(&item.name);
@@ -95,13 +96,13 @@ fn on_sim<R>(args: &RunArgs, what: impl FnOnce(&SimCells<'_>) -> Result<R>) -> R
     let (workload, cells) = (args.workload, &args.cells);
     let designs = cells.designs();
     let Machine::Sim(spec) = cells.machine() else {
-        return Err(UsageError("predictions need --machine".to_owned()).into());
+        return refuse("predictions need --machine");
     };
     let of_workload = sim_settings(workload);
     let assignments = &Assignments::parse(&cells.settings, &tables(&designs, &of_workload))?;
     let (designs, cpus, seed) = (&designs[..], &cells.cpus[..], cells.seed.unwrap_or(1));
     if designs.len() * cpus.len().max(1) != 1 {
-        return Err(UsageError("a prediction is one design on so many CPUs".to_owned()).into());
+        return refuse("a prediction is one design on so many CPUs");
     }
     what(&Matrix { workload, designs, cpus, seed, assignments }.on_sim(spec)?)
 }

@@ -17,7 +17,7 @@ use super::lease::LeasePeer;
 use super::referee::Failure;
 use crate::catalog::{BenchName, PeerName, name_of};
 use crate::designs::{DesignName, with_design};
-use crate::error::UsageError;
+use crate::error::refuse;
 
 /// A contestant with a name on the command line, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,11 +72,10 @@ pub(super) enum Contestant<'p> {
 pub(super) fn chosen(choices: &[ContestantChoice]) -> Result<Vec<Contestant<'static>>> {
     if let Some(missing) = choices.iter().find(|choice| !choice.is_built_in()) {
         let name = name_of(missing);
-        let message = format!(
+        return refuse(format!(
             "--contestants {name}: this program was built without {name}: build it with \
              --features mallocs, which needs a C compiler and make"
-        );
-        return Err(UsageError(message).into());
+        ));
     }
     let all = ContestantChoice::value_variants();
     let each = choices.iter().flat_map(|choice| match choice {

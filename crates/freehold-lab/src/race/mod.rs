@@ -31,7 +31,7 @@ use clap::ValueEnum;
 
 use crate::catalog::{BenchName, name_of};
 use crate::cli::{Format, RaceArgs};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::host::check_memory;
 use crate::host::tasks::{cpus_for, cpus_max};
 use crate::host::yardstick::clock_ns;
@@ -52,15 +52,16 @@ const THREADS: [u32; 2] = [1, 2];
 pub(crate) fn race(args: &RaceArgs) -> Result<()> {
     if let Machine::Sim(spec) = &args.machine {
         if let Some(path) = args.peers.first() {
-            let message =
-                format!("--peer {}: only designs race on {}", path.display(), spec.name());
-            return Err(UsageError(message).into());
+            return refuse(format!(
+                "--peer {}: only designs race on {}",
+                path.display(),
+                spec.name()
+            ));
         }
         return simulated::race(args, spec);
     }
     if let Some(setting) = args.settings.first() {
-        let message = format!("--set {setting}: on the host, designs race with their defaults");
-        return Err(UsageError(message).into());
+        return refuse(format!("--set {setting}: on the host, designs race with their defaults"));
     }
     let plugins = load(args)?;
     let mut contestants: Vec<Contestant<'_>> = chosen(&args.contestants)?;
@@ -173,8 +174,7 @@ fn load(args: &RaceArgs) -> Result<Vec<Plugin>> {
         let mut known = known.chain(plugins.iter().map(|plugin| plugin.name().to_owned()));
         if known.any(|name| name == plugin.name()) {
             let (path, name) = (path.display(), plugin.name());
-            let message = format!("--peer {path}: there is another contestant named {name}");
-            return Err(UsageError(message).into());
+            return refuse(format!("--peer {path}: there is another contestant named {name}"));
         }
         plugins.push(plugin);
     }

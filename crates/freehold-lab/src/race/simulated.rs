@@ -8,7 +8,7 @@ use super::contestant::ContestantChoice;
 use crate::catalog::{BenchName, WorkloadName, figures, name_of};
 use crate::cli::{Format, RaceArgs};
 use crate::designs::{DesignName, SimDesign};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::matrix::{Matrix, SimCells, tables};
 use crate::report::document::{Document, RunResult, SCHEMA};
 use crate::report::figure::text;
@@ -42,8 +42,7 @@ pub(super) fn race(args: &RaceArgs, spec: &Spec) -> Result<()> {
     if let Some(bench) = benches.iter().find(|bench| !BENCHES.contains(bench)) {
         let there: Vec<_> = BENCHES.iter().map(name_of).collect();
         let (bench, there) = (name_of(bench), there.join(", "));
-        let message = format!("{bench} does not run on simulated machines: choose of {there}");
-        return Err(UsageError(message).into());
+        return refuse(format!("{bench} does not run on simulated machines: choose of {there}"));
     }
     let cpus = match &args.threads[..] {
         [] => vec![1, spec.cpus() as u32],
@@ -93,9 +92,9 @@ fn designs(args: &RaceArgs) -> Result<Vec<SimDesign>> {
             ContestantChoice::Design(design) => designs.push(*design),
             ContestantChoice::Peer(peer) => {
                 let peer = name_of(peer);
-                let message =
-                    format!("{peer} is no design: only designs race on simulated machines");
-                return Err(UsageError(message).into());
+                return refuse(format!(
+                    "{peer} is no design: only designs race on simulated machines"
+                ));
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::catalog::{
 };
 use crate::cli::{Format, ReplayArgs, chosen_designs};
 use crate::designs::DesignName;
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::host::tasks::cpus_max;
 use crate::machine::Machine;
 use crate::matrix::{Matrix, tables};
@@ -98,8 +98,7 @@ pub(crate) fn plan_of(trace: &Path, events_max: u64) -> Result<Plan> {
     }
     let plan = planner.finish();
     if plan.tally.allocations + plan.tally.frees == 0 {
-        let message = format!("{}: there is nothing to replay in it", trace.display());
-        return Err(UsageError(message).into());
+        return refuse(format!("{}: there is nothing to replay in it", trace.display()));
     }
     Ok(plan)
 }
@@ -117,11 +116,10 @@ fn check_scale(machine: &str, there: u32, recorded: u32, scale: u32) -> Result<(
         },
         most => format!("--scale {most} at most"),
     };
-    let message = format!(
+    refuse(format!(
         "--scale {scale}: {wanted} CPUs for {scale} times the {recorded} recorded ones, but \
          {machine} has {there}: {remedy}"
-    );
-    Err(UsageError(message).into())
+    ))
 }
 
 /// The smallest simulated machine with so many CPUs.

@@ -6,30 +6,18 @@ use freehold::Setting;
 use freehold_sim::LruCosts;
 
 use crate::error::UsageError;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 
 /// The setting that chooses a version.
-pub(crate) const KERNEL: Setting = Setting {
-    name: "kernel",
-    values: "none|4.16|5.8|6.12",
-    default: "none",
-    meaning: "what that Linux does and costs: other settings for lists, locks and LRU",
-};
+pub(crate) const KERNEL: Setting = setting("kernel", "none|4.16|5.8|6.12", "none")
+    .means("what that Linux does and costs: other settings for lists, locks and LRU");
 
 /// Settings of the LRU on simulated machines.
 pub(crate) const LRU_SETTINGS: &[Setting] = &[
-    Setting {
-        name: "lru_record",
-        values: "own|page",
-        default: "own",
-        meaning: "the LRU's record of a frame: 16 bytes of its own, or in struct page, of 64",
-    },
-    Setting {
-        name: "lru_work_ns",
-        values: "0..=1000",
-        default: "0",
-        meaning: "computation that comes with each access of the LRU's data",
-    },
+    setting("lru_record", "own|page", "own")
+        .means("the LRU's record of a frame: 16 bytes of its own, or in struct page, of 64"),
+    setting("lru_work_ns", "0..=1000", "0")
+        .means("computation that comes with each access of the LRU's data"),
 ];
 
 type Values = &'static [(&'static str, &'static str)];

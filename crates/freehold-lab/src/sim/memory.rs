@@ -13,28 +13,24 @@ use freehold_sim::{Costless, Machine, Sim, SimFrames, Spec};
 use crate::cell::SimCell;
 use crate::designs::{SimDesign, with_design};
 use crate::machine::FRAME_BYTES;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 use crate::sim::linux::KERNEL;
 use crate::task::lru::ReclaimingFrames;
 
 /// The settings of simulated machines.
 pub(crate) const FRAME_SETTINGS: &[Setting] = &[
-    Setting {
-        name: "frame_record_bytes",
-        values: "0, or a multiple of 16 up to 4096",
-        default: "64",
-        meaning: "distance between frame records on simulated machines; 0: as close as they fit",
-    },
+    setting("frame_record_bytes", "0, or a multiple of 16 up to 4096", "64")
+        .means("distance between frame records on simulated machines; 0: as close as they fit"),
     KERNEL,
 ];
 
 /// The settings of simulated machines whose memory the workload does not determine.
-pub(crate) const NODE_SETTINGS: &[Setting] = &[Setting {
-    name: "node_memory",
-    values: "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
-    default: "all",
-    meaning: "memory of each node of a simulated machine; less than it has sets up faster",
-}];
+pub(crate) const NODE_SETTINGS: &[Setting] = &[setting(
+    "node_memory",
+    "a size of at least 4MiB, such as 8GiB; a part, such as 1/4; or all",
+    "all",
+)
+.means("memory of each node of a simulated machine; less than it has sets up faster")];
 
 /// Memory comes in the largest blocks of the buddy system.
 const BLOCK_BYTES: u64 = Order::BUDDY_MAX.frames().get() * FRAME_BYTES;

@@ -16,7 +16,7 @@ use freehold_sim::preset;
 use serde::Serialize;
 
 use crate::cli::SurveyArgs;
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::lscpu;
 use crate::output::Output;
 use crate::report::out;
@@ -71,7 +71,7 @@ pub(crate) fn survey(args: &SurveyArgs) -> Result<()> {
     let path = &args.report;
     if path.extension().is_none_or(|extension| extension != "html") {
         let problem = format!("--report {}: not a name that ends in .html", path.display());
-        return Err(UsageError(problem).into());
+        return refuse(problem);
     }
     let stop = signals::stop_flag()?;
     let text = machine_in_words()?;

@@ -10,7 +10,7 @@ use super::name;
 use super::status::Status;
 use super::store::Store;
 use crate::cli::SweepArgs;
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::out;
 
 /// Prints the script for what is missing, in so many parts.
@@ -31,8 +31,7 @@ pub(super) fn print(
     let freehold = std::env::current_exe().context("cannot find this program")?;
     let paths = [&*freehold, &campaign.file, store.folder()];
     if let Some(path) = paths.iter().find(|path| path.to_str().is_none()) {
-        let message = format!("{path:?}: a script cannot name it: rename it");
-        return Err(UsageError(message).into());
+        return refuse(format!("{path:?}: a script cannot name it: rename it"));
     }
     let mut tasks: Vec<_> = left.iter().map(|cell| name::shard(&cell.name, parts)).collect();
     tasks.sort_unstable();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::campaign::{Campaign, Cell};
 use super::store::{State, Store};
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::out;
 
 const SCHEMA: &str = "freehold.sweep/1";
@@ -49,12 +49,11 @@ impl Status {
                 State::Missing | State::Failed(_) => {}
                 State::Changed if force => {}
                 State::Changed => {
-                    let message = format!(
+                    return refuse(format!(
                         "{}: its definition has changed since it was done: add --force to run such \
                          cells again, or name another folder with --output",
                         cell.name
-                    );
-                    return Err(UsageError(message).into());
+                    ));
                 }
             }
             left.push(Arc::clone(cell));

@@ -9,7 +9,7 @@ use freehold_lru::{BATCH_MAX, Kind, LruLock, LruPolicy};
 
 use super::lru::{Bounds, Frees, Index, LOCKS, LruPlan};
 use super::{Task, UNLISTED_UNMAPPING};
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 
 /// The settings, with the defaults of a workload: lock, batch, groups.
 pub(crate) const fn settings(
@@ -18,30 +18,14 @@ pub(crate) const fn settings(
     groups: &'static str,
 ) -> [Setting; 4] {
     [
-        Setting {
-            name: "lru",
-            values: "node|group|shards|off",
-            default: lock,
-            meaning: "keep pages on LRU lists with a lock a node, one a group on it, or shards",
-        },
-        Setting {
-            name: "lru_batch",
-            values: "1..=31",
-            default: batch,
-            meaning: "pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)",
-        },
-        Setting {
-            name: "groups",
-            values: "tasks|one",
-            default: groups,
-            meaning: "memory groups that pages are charged to: one for each task, or one for all",
-        },
-        Setting {
-            name: "gather",
-            values: "31..=9690",
-            default: "31",
-            meaning: "pages that are unmapped, each in turn, before any is released (Linux: 9690)",
-        },
+        setting("lru", "node|group|shards|off", lock)
+            .means("keep pages on LRU lists with a lock a node, one a group on it, or shards"),
+        setting("lru_batch", "1..=31", batch)
+            .means("pages collected for one hold of the LRU lock (Linux 4.16: 15, 6.12: 31)"),
+        setting("groups", "tasks|one", groups)
+            .means("memory groups that pages are charged to: one for each task, or one for all"),
+        setting("gather", "31..=9690", "31")
+            .means("pages that are unmapped, each in turn, before any is released (Linux: 9690)"),
     ]
 }
 

@@ -80,6 +80,37 @@ pub(crate) struct Findings {
     pub(crate) specific: Map<String, Value>,
 }
 
+impl Findings {
+    /// Work, and the workload's own fields.
+    pub(crate) fn new<const N: usize>(work: Work, fields: [(&str, Value); N]) -> Self {
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
+        Findings { work, specific: Map::from_iter(fields) }
+    }
+}
+
+/// When a task began and ended, and how long it waited for others meanwhile, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Span {
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    pub(crate) waited_ns: u64,
+}
+
+impl Span {
+    /// From the first beginning to the last end.
+    pub(crate) fn seconds(spans: impl Iterator<Item = Span> + Clone) -> f64 {
+        let began_ns = spans.clone().map(|span| span.began_ns).min().unwrap_or(0);
+        let ended_ns = spans.map(|span| span.ended_ns).max().unwrap_or(0);
+        (ended_ns - began_ns).max(1) as f64 / 1e9
+    }
+
+    /// The share of their time that tasks waited.
+    pub(crate) fn waited_share(spans: impl Iterator<Item = Span> + Clone) -> f64 {
+        let all_ns: u64 = spans.clone().map(|span| span.ended_ns - span.began_ns).sum();
+        spans.map(|span| span.waited_ns).sum::<u64>() as f64 / all_ns.max(1) as f64
+    }
+}
+
 /// What a run shows besides the results of its tasks.
 pub(crate) struct Besides {
     /// What the allocator has counted, when all is free again.

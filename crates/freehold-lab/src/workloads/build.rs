@@ -14,58 +14,32 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use fastrand::Rng;
 use freehold::{FrameCount, MigrateType, Order, Request, Setting};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
-use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload, frames_of};
+use crate::settings::setting;
+use crate::task::workload::{
+    Auto, Besides, Findings, Memory, Setup, Span, TaskWorkload, frames_of,
+};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "jobs",
-        values: "1..=100000, or auto",
-        default: "auto",
-        meaning: "jobs of each task that are measured; auto: 16 if simulated, else 500",
-    },
-    Setting {
-        name: "job_allocs",
-        values: "1..=10000000",
-        default: "2000",
-        meaning: "blocks that a job allocates",
-    },
-    Setting {
-        name: "cache",
-        values: "a size of at least one frame, such as 32MiB",
-        default: "32MiB",
-        meaning: "cached files that each task keeps",
-    },
-    Setting {
-        name: "lasting",
-        values: "a size of at least one frame, such as 2MiB",
-        default: "2MiB",
-        meaning: "data of the kernel that outlive jobs, for each task",
-    },
-    Setting {
-        name: "task_memory",
-        values: "a size of at least one frame, such as 64MiB",
-        default: "64MiB",
-        meaning: "memory of the machine, for each task",
-    },
-    Setting {
-        name: "compute_ns",
-        values: "0..=1000000000",
-        default: "2000",
-        meaning: "computation for each block on simulated machines, in ns",
-    },
-    Setting {
-        name: "kinds",
-        values: "chosen|recorded",
-        default: "chosen",
-        meaning: "what jobs ask for: all types mixed, or as recorded from a compiler",
-    },
+    setting("jobs", "1..=100000, or auto", "auto")
+        .means("jobs of each task that are measured; auto: 16 if simulated, else 500"),
+    setting("job_allocs", "1..=10000000", "2000").means("blocks that a job allocates"),
+    setting("cache", "a size of at least one frame, such as 32MiB", "32MiB")
+        .means("cached files that each task keeps"),
+    setting("lasting", "a size of at least one frame, such as 2MiB", "2MiB")
+        .means("data of the kernel that outlive jobs, for each task"),
+    setting("task_memory", "a size of at least one frame, such as 64MiB", "64MiB")
+        .means("memory of the machine, for each task"),
+    setting("compute_ns", "0..=1000000000", "2000")
+        .means("computation for each block on simulated machines, in ns"),
+    setting("kinds", "chosen|recorded", "chosen")
+        .means("what jobs ask for: all types mixed, or as recorded from a compiler"),
 ];
 
 const JOBS: Auto = Auto { simulated: 16, host: 500 };
@@ -154,8 +128,7 @@ pub(crate) struct Build {
 /// The work done by a task.
 #[derive(Default)]
 pub(crate) struct Done {
-    began_ns: u64,
-    ended_ns: u64,
+    span: Span,
     allocated: u64,
     /// Blocks that could not be allocated, even after reclaim.
     failed: u64,
@@ -227,11 +200,11 @@ impl TaskWorkload for Build {
         }
         maker.done = Done::default();
         task.start_measuring()?;
-        maker.done.began_ns = task.now_ns();
+        maker.done.span.began_ns = task.now_ns();
         for _ in 0..self.jobs {
             maker.run_job()?;
         }
-        maker.done.ended_ns = task.now_ns();
+        maker.done.span.ended_ns = task.now_ns();
         held.extend(maker.cache.blocks);
         held.extend(maker.lasting.blocks);
         Ok(maker.done)
@@ -239,15 +212,12 @@ impl TaskWorkload for Build {
 
     fn sum_up(&self, outcomes: &[Done], _: &Besides) -> Findings {
         let sum = |of: fn(&Done) -> u64| outcomes.iter().map(of).sum::<u64>();
-        let began_ns = outcomes.iter().map(|done| done.began_ns).min().unwrap_or(0);
-        let ended_ns = outcomes.iter().map(|done| done.ended_ns).max().unwrap_or(0);
-        let seconds = (ended_ns - began_ns).max(1) as f64 / 1e9;
+        let seconds = Span::seconds(outcomes.iter().map(|done| done.span));
         let fields = [
             ("failed", json!(sum(|done| done.failed))),
             ("reclaimed", json!(sum(|done| done.reclaimed))),
         ];
-        let specific = Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value)));
-        Findings { work: Work::of("blocks", sum(|done| done.allocated), seconds), specific }
+        Findings::new(Work::of("blocks", sum(|done| done.allocated), seconds), fields)
     }
 }
 

@@ -17,36 +17,19 @@ use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::report::goal::Goal;
 use crate::report::summary::Quantiles;
+use crate::settings::setting;
 use crate::task::population::Population;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "memory_mib",
-        values: "64..=1048576",
-        default: "4096",
-        meaning: "memory of the machine, in MiB",
-    },
-    Setting {
-        name: "occupancy",
-        values: "0..=90",
-        default: "50",
-        meaning: "percent of the memory that is in use",
-    },
-    Setting {
-        name: "unmovable",
-        values: "0..=500",
-        default: "1",
-        meaning: "of 1000 frames that fill the memory, how many cannot be moved",
-    },
-    Setting {
-        name: "ranges",
-        values: "1..=100000",
-        default: "256",
-        meaning: "ranges of each size that are asked for, or all if there are fewer",
-    },
+    setting("memory_mib", "64..=1048576", "4096").means("memory of the machine, in MiB"),
+    setting("occupancy", "0..=90", "50").means("percent of the memory that is in use"),
+    setting("unmovable", "0..=500", "1")
+        .means("of 1000 frames that fill the memory, how many cannot be moved"),
+    setting("ranges", "1..=100000", "256")
+        .means("ranges of each size that are asked for, or all if there are fewer"),
 ];
 
 /// The sizes of the ranges, and their names.

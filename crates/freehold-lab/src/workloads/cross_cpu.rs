@@ -7,30 +7,21 @@
 
 use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
-use serde_json::Map;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::settings::setting;
 use crate::task::ring::RingPlan;
-use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, Span, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "frames",
-        values: "1..=1000000000, or auto",
-        default: "auto",
-        meaning: "frames that each pair hands over; auto: 50000 if simulated, else 20000000",
-    },
-    Setting {
-        name: "ring",
-        values: "1..=1000000",
-        default: "1024",
-        meaning: "frames that may wait in the ring of a pair",
-    },
+    setting("frames", "1..=1000000000, or auto", "auto")
+        .means("frames that each pair hands over; auto: 50000 if simulated, else 20000000"),
+    setting("ring", "1..=1000000", "1024").means("frames that may wait in the ring of a pair"),
 ];
 
 const FRAMES: Auto = Auto { simulated: 50_000, host: 20_000_000 };
@@ -45,13 +36,6 @@ pub(crate) struct CrossCpu {
     pairs: usize,
     frames: usize,
     ring: usize,
-}
-
-/// When a task began and ended, and how long it waited for its ring, in ns.
-pub(crate) struct Span {
-    began_ns: u64,
-    ended_ns: u64,
-    waited_ns: u64,
 }
 
 impl TaskWorkload for CrossCpu {
@@ -85,8 +69,7 @@ impl TaskWorkload for CrossCpu {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         if !setup.tasks.is_multiple_of(2) {
             let (given, even) = (setup.tasks, (setup.tasks - 1).max(2));
-            let message = format!("cross-cpu needs pairs of CPUs: --cpus {even} and not {given}");
-            return Err(UsageError(message).into());
+            return refuse(format!("cross-cpu needs pairs of CPUs: --cpus {even} and not {given}"));
         }
         Ok(CrossCpu {
             pairs: setup.tasks / 2,
@@ -131,20 +114,14 @@ impl TaskWorkload for CrossCpu {
 
     fn sum_up(&self, outcomes: &[Span], _: &Besides) -> Findings {
         let frames = (self.pairs * self.frames) as u64;
-        let began_ns = outcomes.iter().map(|span| span.began_ns).min().unwrap_or(0);
-        let ended_ns = outcomes.iter().map(|span| span.ended_ns).max().unwrap_or(0);
-        let work = Work::of("frames", frames, (ended_ns - began_ns).max(1) as f64 / 1e9);
-        let waits = |odd: usize| {
-            let of = outcomes.iter().skip(odd).step_by(2);
-            let all_ns: u64 = of.clone().map(|span| span.ended_ns - span.began_ns).sum();
-            of.map(|span| span.waited_ns).sum::<u64>() as f64 / all_ns.max(1) as f64
-        };
+        let work = Work::of("frames", frames, Span::seconds(outcomes.iter().copied()));
+        let waits = |odd| Span::waited_share(outcomes.iter().copied().skip(odd).step_by(2));
+        let frame_ns = self.pairs as f64 * 1e9 / work.per_second;
         let fields = [
-            ("frame_ns", self.pairs as f64 * 1e9 / work.per_second),
-            ("allocating_waits", waits(0)),
-            ("freeing_waits", waits(1)),
+            ("frame_ns", frame_ns.into()),
+            ("allocating_waits", waits(0).into()),
+            ("freeing_waits", waits(1).into()),
         ];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value.into()));
-        Findings { work, specific: Map::from_iter(fields) }
+        Findings::new(work, fields)
     }
 }

@@ -26,12 +26,13 @@ use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use freehold_lru::BATCH_MAX;
 use serde_json::{Map, json};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, LRU_LOCK, Telling, number, scaled};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
 use crate::report::goal::Goal;
 use crate::report::summary::Summary;
+use crate::settings::setting;
 use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LruPlan};
 use crate::task::page_lists::{self, PageLists};
@@ -40,42 +41,18 @@ use crate::task::{Block, Task, UNMAPPING};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "mode",
-        values: "workers|exit|both",
-        default: "both",
-        meaning: "workers free what one task allocated, or all tasks exit at once, or both in turn",
-    },
-    Setting {
-        name: "task_region",
-        values: "a size of at least one frame, such as 64MiB",
-        default: "64MiB",
-        meaning: "memory that is freed in each of the modes, for each task",
-    },
-    Setting {
-        name: "rounds",
-        values: "1..=1000, or auto",
-        default: "auto",
-        meaning: "how often it is freed, of which the median counts; auto: 1 if simulated, else 25",
-    },
-    Setting {
-        name: "batch_frames",
-        values: "1..=10000000",
-        default: "4096",
-        meaning: "frames that a worker takes from the queue at a time",
-    },
-    Setting {
-        name: "workers",
-        values: "1..=4096, or all",
-        default: "all",
-        meaning: "tasks that free the region; Linux was to use up to 32",
-    },
-    Setting {
-        name: "free",
-        values: "single|bulk",
-        default: "bulk",
-        meaning: "frames are freed one at a time, or as many in bulk as left the LRU together",
-    },
+    setting("mode", "workers|exit|both", "both")
+        .means("workers free what one task allocated, or all tasks exit at once, or both in turn"),
+    setting("task_region", "a size of at least one frame, such as 64MiB", "64MiB")
+        .means("memory that is freed in each of the modes, for each task"),
+    setting("rounds", "1..=1000, or auto", "auto")
+        .means("how often it is freed, of which the median counts; auto: 1 if simulated, else 25"),
+    setting("batch_frames", "1..=10000000", "4096")
+        .means("frames that a worker takes from the queue at a time"),
+    setting("workers", "1..=4096, or all", "all")
+        .means("tasks that free the region; Linux was to use up to 32"),
+    setting("free", "single|bulk", "bulk")
+        .means("frames are freed one at a time, or as many in bulk as left the LRU together"),
 ];
 
 /// As in Linux 6.12. A process, or the container of all of them, is one memory group.
@@ -166,8 +143,7 @@ impl TaskWorkload for ParallelFree {
         })?;
         if workers > setup.tasks {
             let tasks = setup.tasks;
-            let message = format!("--set workers={workers}: --cpus gives only {tasks} tasks");
-            return Err(UsageError(message).into());
+            return refuse(format!("--set workers={workers}: --cpus gives only {tasks} tasks"));
         }
         let task_frames = usize::try_from(frames_of(given, SETTINGS, "task_region")?)?;
         let rounds = setup.number_or_auto(SETTINGS, "rounds", 1..=1000, ROUNDS)?;

@@ -9,48 +9,27 @@ use std::collections::VecDeque;
 
 use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
-use serde_json::{Map, json};
+use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, Telling, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::settings::setting;
 use crate::task::ring::RingPlan;
-use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
+use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, Span, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::{Brief, SettingTable};
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "freers",
-        values: "1..=4095, or auto",
-        default: "auto",
-        meaning: "tasks that free, the others allocate; auto: one in 16, at least one",
-    },
-    Setting {
-        name: "frames",
-        values: "1..=100000000, or auto",
-        default: "auto",
-        meaning: "frames that each task allocates; auto: 20000 if simulated, else 5000000",
-    },
-    Setting {
-        name: "live",
-        values: "0..=10000000",
-        default: "2048",
-        meaning: "frames that each allocating task keeps before it lets the oldest go",
-    },
-    Setting {
-        name: "ring",
-        values: "1..=1000000",
-        default: "4096",
-        meaning: "frames that may wait for each freeing task",
-    },
-    Setting {
-        name: "batch_frames",
-        values: "1..=100000",
-        default: "64",
-        meaning: "frames that are handed over at a time",
-    },
+    setting("freers", "1..=4095, or auto", "auto")
+        .means("tasks that free, the others allocate; auto: one in 16, at least one"),
+    setting("frames", "1..=100000000, or auto", "auto")
+        .means("frames that each task allocates; auto: 20000 if simulated, else 5000000"),
+    setting("live", "0..=10000000", "2048")
+        .means("frames that each allocating task keeps before it lets the oldest go"),
+    setting("ring", "1..=1000000", "4096").means("frames that may wait for each freeing task"),
+    setting("batch_frames", "1..=100000", "64").means("frames that are handed over at a time"),
 ];
 
 const FRAMES: Auto = Auto { simulated: 20_000, host: 5_000_000 };
@@ -70,13 +49,11 @@ pub(crate) struct Purge {
     batch: usize,
 }
 
-/// The work done by a task.
+/// What a task did, and when.
 pub(crate) struct Share {
     frees: bool,
-    began_ns: u64,
-    ended_ns: u64,
-    /// How long it waited for its ring.
-    waited_ns: u64,
+    /// It waited for its ring.
+    span: Span,
 }
 
 impl TaskWorkload for Purge {
@@ -115,12 +92,11 @@ impl TaskWorkload for Purge {
             number => number.parse().ok().filter(|freers| (1..=4095).contains(freers)),
         })?;
         if freers >= tasks {
-            let message = format!(
+            return refuse(format!(
                 "purge needs a task that allocates beside {freers} that free: raise --cpus to at \
                  least {}",
                 freers + 1
-            );
-            return Err(UsageError(message).into());
+            ));
         }
         Ok(Purge {
             tasks,
@@ -165,14 +141,8 @@ impl TaskWorkload for Purge {
     }
 
     fn sum_up(&self, outcomes: &[Share], _: &Besides) -> Findings {
-        let began_ns = outcomes.iter().map(|share| share.began_ns).min().unwrap_or(0);
-        let ended_ns = outcomes.iter().map(|share| share.ended_ns).max().unwrap_or(0);
-        let seconds = (ended_ns - began_ns).max(1) as f64 / 1e9;
-        let waits = |frees: bool| {
-            let of = outcomes.iter().filter(|share| share.frees == frees);
-            let all_ns: u64 = of.clone().map(|share| share.ended_ns - share.began_ns).sum();
-            of.map(|share| share.waited_ns).sum::<u64>() as f64 / all_ns.max(1) as f64
-        };
+        let of = |frees| outcomes.iter().filter(move |share| share.frees == frees);
+        let waits = |frees| Span::waited_share(of(frees).map(|share| share.span));
         let (allocating, freeing) = (waits(false), waits(true));
         let limit = if allocating > freeing { "freeing" } else { "allocating" };
         let fields = [
@@ -181,9 +151,9 @@ impl TaskWorkload for Purge {
             ("freeing_waits", json!(freeing)),
             ("limited_by", json!(limit)),
         ];
-        let specific = Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value)));
         let frames = (self.tasks - self.freers) * self.frames;
-        Findings { work: Work::of("frames", frames as u64, seconds), specific }
+        let seconds = Span::seconds(outcomes.iter().map(|share| share.span));
+        Findings::new(Work::of("frames", frames as u64, seconds), fields)
     }
 }
 
@@ -223,7 +193,7 @@ impl Purge {
             sent += batch;
         }
         task.leave(ring);
-        Ok(Share { frees: false, began_ns, ended_ns: task.now_ns(), waited_ns })
+        Ok(Share { frees: false, span: Span { began_ns, ended_ns: task.now_ns(), waited_ns } })
     }
 
     fn free<T: Task>(&self, task: &T, ring: usize) -> Result<Share> {
@@ -235,7 +205,8 @@ impl Purge {
             let (count, waited) = task.receive(ring, &mut frames)?;
             waited_ns += waited;
             if count == 0 {
-                return Ok(Share { frees: true, began_ns, ended_ns: task.now_ns(), waited_ns });
+                let span = Span { began_ns, ended_ns: task.now_ns(), waited_ns };
+                return Ok(Share { frees: true, span });
             }
             for &pfn in &frames[..count] {
                 task.unmap(Block { pfn, order: Order::ZERO })?;

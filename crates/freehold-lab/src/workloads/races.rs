@@ -10,41 +10,24 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
-use serde_json::{Map, json};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::report::columns::{Column, number};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::settings::setting;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "bench",
-        values: "pair|fill|random|remote|bulk|huge",
-        default: "pair",
-        meaning: "the bench of a race (see freehold list benches)",
-    },
-    Setting {
-        name: "frames",
-        values: "64..=16777216",
-        default: "4096",
-        meaning: "frames of a task's set",
-    },
-    Setting {
-        name: "memory_percent",
-        values: "150..=100000",
-        default: "200",
-        meaning: "memory of the machine, in percent of all sets; watermarks and caches come on top",
-    },
-    Setting {
-        name: "passes",
-        values: "1..=1000",
-        default: "2",
-        meaning: "how often each task allocates and frees its set, after a pass to warm up",
-    },
+    setting("bench", "pair|fill|random|remote|bulk|huge", "pair")
+        .means("the bench of a race (see freehold list benches)"),
+    setting("frames", "64..=16777216", "4096").means("frames of a task's set"),
+    setting("memory_percent", "150..=100000", "200")
+        .means("memory of the machine, in percent of all sets; watermarks and caches come on top"),
+    setting("passes", "1..=1000", "2")
+        .means("how often each task allocates and frees its set, after a pass to warm up"),
 ];
 
 /// Frames that a bulk call allocates or frees.
@@ -111,14 +94,14 @@ impl TaskWorkload for Races {
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         if !setup.simulated {
-            let message = "races runs on simulated machines: on the host, use freehold race";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse("races runs on simulated machines: on the host, use freehold race");
         }
         let (given, tasks) = (setup.given, setup.tasks);
         let bench = given.word(SETTINGS, "bench", &BENCHES)?;
         if bench == Bench::Remote && tasks == 1 {
-            let message = "remote needs another task to free what one allocates: --cpus 2 or more";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse(
+                "remote needs another task to free what one allocates: --cpus 2 or more",
+            );
         }
         Ok(Races {
             bench,
@@ -154,11 +137,14 @@ impl TaskWorkload for Races {
             outcomes.iter().map(of).sum::<u64>() as f64 / count.max(1) as f64
         };
         let (get_ns, put_ns) = (each(|times| times.alloc_ns), each(|times| times.free_ns));
-        let fields = json!({"get_ns": get_ns, "put_ns": put_ns, "pair_ns": get_ns + put_ns});
+        let fields = [
+            ("get_ns", get_ns.into()),
+            ("put_ns", put_ns.into()),
+            ("pair_ns", (get_ns + put_ns).into()),
+        ];
         // The time of a task that is always at work.
         let seconds = (get_ns + put_ns) * count as f64 / 1e9 / self.tasks as f64;
-        let specific: Map<_, _> = fields.as_object().cloned().unwrap_or_default();
-        Findings { work: Work::of("pairs", count, seconds), specific }
+        Findings::new(Work::of("pairs", count, seconds), fields)
     }
 }
 

@@ -30,12 +30,13 @@ use bytesize::ByteSize;
 use freehold::{FrameCount, Setting};
 use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, number, percent, print_columns};
 use crate::report::document::{RunResult, Work};
 use crate::report::figure::Figure;
+use crate::settings::setting;
 use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Bounds, Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
@@ -44,36 +45,16 @@ use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "file_bytes",
-        values: "a size of at least one frame, such as 4MiB",
-        default: "4MiB",
-        meaning: "size of each file; both of its readers read all of it once",
-    },
-    Setting {
-        name: "share_bytes",
-        values: "a size of at least one frame, such as 1MiB",
-        default: "1MiB",
-        meaning: "what the group of a file may cache",
-    },
-    Setting {
-        name: "lru",
-        values: "shards|group|node",
-        default: "group",
-        meaning: "LRU lists in shards, or under one lock a group on a node, or one a node",
-    },
-    Setting {
-        name: "lru_batch",
-        values: "1..=31",
-        default: "31",
-        meaning: "frames collected for one hold of the LRU lock (Linux 6.12: 31)",
-    },
-    Setting {
-        name: "groups",
-        values: "files|one",
-        default: "files",
-        meaning: "a memory group for each file, or one for all that may cache as much together",
-    },
+    setting("file_bytes", "a size of at least one frame, such as 4MiB", "4MiB")
+        .means("size of each file; both of its readers read all of it once"),
+    setting("share_bytes", "a size of at least one frame, such as 1MiB", "1MiB")
+        .means("what the group of a file may cache"),
+    setting("lru", "shards|group|node", "group")
+        .means("LRU lists in shards, or under one lock a group on a node, or one a node"),
+    setting("lru_batch", "1..=31", "31")
+        .means("frames collected for one hold of the LRU lock (Linux 6.12: 31)"),
+    setting("groups", "files|one", "files")
+        .means("a memory group for each file, or one for all that may cache as much together"),
 ];
 
 /// What `dd` enters the kernel for, a block: to read it and to write it.
@@ -183,14 +164,14 @@ impl TaskWorkload for ReadTwice {
         let hits: u64 = outcomes.iter().map(|reads| reads.hits).sum();
         let count = self.reads() * self.cpus as u64;
         let seconds = besides.elapsed_ns.map_or(count as f64 / per_second, |ns| ns / 1e9);
-        let specific = Map::from_iter([
-            ("files".to_owned(), json!(self.cpus)),
-            ("hit_share".to_owned(), json!(hits as f64 / count.max(1) as f64)),
-            ("file_bytes".to_owned(), json!(self.file_blocks * FRAME_BYTES)),
-            ("share_bytes".to_owned(), json!(self.share_frames * FRAME_BYTES)),
-            ("read_ns".to_owned(), json!(self.cpus as f64 * 1e9 / per_second)),
-        ]);
-        Findings { work: Work { unit: "reads".into(), count, seconds, per_second }, specific }
+        let fields = [
+            ("files", json!(self.cpus)),
+            ("hit_share", json!(hits as f64 / count.max(1) as f64)),
+            ("file_bytes", json!(self.file_blocks * FRAME_BYTES)),
+            ("share_bytes", json!(self.share_frames * FRAME_BYTES)),
+            ("read_ns", json!(self.cpus as f64 * 1e9 / per_second)),
+        ];
+        Findings::new(Work { unit: "reads".into(), count, seconds, per_second }, fields)
     }
 
     fn show(results: &[RunResult], machine: &Machine) -> Result<()> {

@@ -12,9 +12,9 @@ use anyhow::Result;
 use bytesize::ByteSize;
 use freehold::{FrameCount, Order, Pfn, Request, Setting};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::fragmentation::{FreeMemory, free_memory};
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
@@ -22,38 +22,26 @@ use crate::replay::plan::{Do, OfCpu, Part, Plan, Slot};
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
+use crate::settings::setting;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Place, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "memory",
-        values: "a size of at least 4MiB, such as 8GiB, or auto",
-        default: "auto",
-        meaning: "memory of the machine; auto: twice what is allocated at most, and at least \
+    setting("memory", "a size of at least 4MiB, such as 8GiB, or auto", "auto").means(
+        "memory of the machine; auto: twice what is allocated at most, and at least \
                   256MiB a CPU",
-    },
-    Setting {
-        name: "rounds",
-        values: "1..=1000000, or auto",
-        default: "auto",
-        meaning: "how often it is all done again; auto: 1 if simulated, else until a CPU makes a \
+    ),
+    setting("rounds", "1..=1000000, or auto", "auto").means(
+        "how often it is all done again; auto: 1 if simulated, else until a CPU makes a \
                   million calls",
-    },
-    Setting {
-        name: "stagger_ns",
-        values: "0..=10000000000, or auto",
-        default: "auto",
-        meaning: "simulated copies begin at times drawn from so many ns; auto: a tenth of the \
+    ),
+    setting("stagger_ns", "0..=10000000000, or auto", "auto").means(
+        "simulated copies begin at times drawn from so many ns; auto: a tenth of the \
                   recorded time",
-    },
-    Setting {
-        name: "idle_ns",
-        values: "0..=1000000000",
-        default: "1000000",
-        meaning: "time between two calls of a CPU from which on it is taken to be idle, in ns",
-    },
+    ),
+    setting("idle_ns", "0..=1000000000", "1000000")
+        .means("time between two calls of a CPU from which on it is taken to be idle, in ns"),
 ];
 
 /// The least memory that `auto` means, for each task. Machines have more; with less, designs size
@@ -370,7 +358,7 @@ impl TaskWorkload for Replay {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let Some(plan) = setup.given.recording() else {
             let message = "replay needs a recording: `freehold replay TRACE`".to_owned();
-            return Err(UsageError(message).into());
+            return refuse(message);
         };
         let copies = setup.tasks / plan.cpus.len();
         let auto = (2 * plan.frames_max * copies as u64)
@@ -440,7 +428,7 @@ impl TaskWorkload for Replay {
         let longest_ns = outcomes.iter().map(|of| of.elapsed_ns).max().unwrap_or(0);
         let calls = sum(|of| of.calls);
         let looks: Vec<_> = outcomes.iter().flat_map(|of| of.looks.clone()).collect();
-        let fields: [(&str, Value); 10] = [
+        let fields = [
             ("rounds", json!(self.rounds)),
             ("copies", json!(self.tasks / self.plan.cpus.len())),
             ("recorded_ns", json!(self.plan.elapsed_ns)),
@@ -452,8 +440,7 @@ impl TaskWorkload for Replay {
             ("recording", json!(self.plan.tally)),
             ("looks", json!(looks)),
         ];
-        let fields = fields.map(|(name, value)| (name.to_owned(), value));
         let seconds = busy_ns as f64 / 1e9 / outcomes.len() as f64;
-        Findings { work: Work::of("calls", calls, seconds), specific: Map::from_iter(fields) }
+        Findings::new(Work::of("calls", calls, seconds), fields)
     }
 }

@@ -15,42 +15,27 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Request, Setting};
 use serde_json::{Map, json};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent, scaled};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::report::goal::Goal;
+use crate::settings::setting;
 use crate::task::owners::Owners;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, FAULT_ENTRY, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "memory_mib",
-        values: "64..=1048576, or auto",
-        default: "auto",
-        meaning: "memory of the machine, in MiB; auto: 4096 if simulated, else 1024",
-    },
-    Setting {
-        name: "time_ms",
-        values: "1..=100000, or auto",
-        default: "auto",
-        meaning: "how long tasks fault, in milliseconds; auto: 100 if simulated, else 1000",
-    },
-    Setting {
-        name: "used",
-        values: "1..=95",
-        default: "80",
-        meaning: "percent of the memory that the tasks use, half of it in huge pages",
-    },
-    Setting {
-        name: "kept",
-        values: "0..=50",
-        default: "0",
-        meaning: "percent of the frames that stay in use when the memory has been shattered",
-    },
+    setting("memory_mib", "64..=1048576, or auto", "auto")
+        .means("memory of the machine, in MiB; auto: 4096 if simulated, else 1024"),
+    setting("time_ms", "1..=100000, or auto", "auto")
+        .means("how long tasks fault, in milliseconds; auto: 100 if simulated, else 1000"),
+    setting("used", "1..=95", "80")
+        .means("percent of the memory that the tasks use, half of it in huge pages"),
+    setting("kept", "0..=50", "0")
+        .means("percent of the frames that stay in use when the memory has been shattered"),
 ];
 
 const MEMORY_MIB: Auto = Auto { simulated: 4096, host: 1024 };
@@ -152,8 +137,7 @@ impl TaskWorkload for ThpMix {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let (given, tasks) = (setup.given, setup.tasks);
         if tasks < 2 {
-            let message = "thp-mix needs two halves: raise --cpus to at least 2";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse("thp-mix needs two halves: raise --cpus to at least 2");
         }
         let mib = setup.number_or_auto(SETTINGS, "memory_mib", 64..=1_048_576, MEMORY_MIB)?;
         let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=100_000, TIME_MS)?;

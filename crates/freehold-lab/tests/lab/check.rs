@@ -36,8 +36,6 @@ fn threads_on_this_machine_hand_frames_to_each_other() {
         assert!(text.contains(" failed: in round "), "{text}");
         assert!(text.contains("replay: freehold check --seed "), "{text}");
     }
-    let refused = fails(&["check", "--subject", "host", "--failures", "preempt"], 2);
-    assert!(refused.contains("--failures are those of simulated machines"), "{refused}");
 }
 
 #[test]
@@ -51,10 +49,6 @@ fn threads_that_are_delayed_at_any_step_find_what_was_planted() {
         assert!(text.contains("scenario: chaos: ") && text.contains(", locking="), "{text}");
         assert!(text.contains(" --subject chaos --canary="), "{text}");
     }
-    let refused = fails(&[&chaos[..], &["1", "--canary=loss"]].concat(), 2);
-    assert!(refused.contains("for the subjects allocator and host"), "{refused}");
-    let refused = fails(&["check", "--canary=lock"], 2);
-    assert!(refused.contains("for the subject chaos"), "{refused}");
 }
 
 #[test]
@@ -76,8 +70,6 @@ fn a_seed_that_fails_is_made_small_and_saved() {
     assert!(again.contains(found) && again.contains(&replay), "{again}\n{found}");
     let refused = fails(&["check", "--case", path, "--seed", "3"], 2);
     assert!(refused.contains("--case"), "{refused}");
-    let missing = fails(&["check", "--case", "no-such-case.json"], 2);
-    assert!(missing.contains("no-such-case.json: not a case"), "{missing}");
 }
 
 #[test]
@@ -90,15 +82,6 @@ fn minutes_go_by_with_seeds_of_everything_that_is_wanted() {
     assert_eq!(document["seeds"].as_u64().unwrap() % 40, 0);
     let text = succeeds(&[&small[..], &["--stop-cpu", "--design", "cluster"]].concat());
     assert!(text.contains(" operations, 0 findings in ") && text.lines().count() == 1, "{text}");
-    for (mistake, expected) in [
-        (&["--minutes", "0"][..], "a number of minutes above 0"),
-        (&["--minutes", "1", "--seed", "3"], "cannot be used with"),
-        (&["--minutes", "1", "--failures", "preempt"], "not of the subjects host and chaos"),
-        (&["--save", "folder"], "--minutes"),
-    ] {
-        let refused = fails(&[&["check"], mistake].concat(), 2);
-        assert!(refused.contains(expected), "{refused}");
-    }
 }
 
 #[test]

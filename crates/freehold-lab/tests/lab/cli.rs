@@ -1,14 +1,14 @@
 //! The command line as a user types it: its output, and its exit codes.
 
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::common::{freehold, profile, stdout};
+use crate::common::{fails, freehold, profile, stdout, succeeds};
 
-fn json(output: &Output) -> serde_json::Value {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    assert_eq!(stderr, "", "nothing but results where there is no terminal");
-    serde_json::from_slice(&output.stdout).expect("one JSON document")
+/// The document of a command that says nothing else where there is no terminal.
+fn only_json(arguments: &[&str]) -> serde_json::Value {
+    let output = freehold(arguments);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    serde_json::from_str(&stdout(output)).expect("one JSON document")
 }
 
 const SMALL: [&str; 6] =
@@ -24,7 +24,7 @@ fn transcripts() {
 fn page_fault_reports_one_result_for_each_cell() {
     let arguments = ["run", "page-fault", "--cpus", "1,1", "--json", "--design", "zone-lock"];
     let fixed = ["--set", "pcp=fixed"];
-    let document = json(&freehold(&[&arguments[..], &fixed, &SMALL].concat()));
+    let document = only_json(&[&arguments[..], &fixed, &SMALL].concat());
     assert_eq!(document["schema"], "freehold.run/1");
     let results = document["results"].as_array().unwrap();
     assert_eq!(results.len(), 2);
@@ -52,9 +52,7 @@ fn page_fault_reports_one_result_for_each_cell() {
 
 #[test]
 fn page_fault_prints_a_table() {
-    let output = freehold(&[&["run", "page-fault", "--cpus", "1"][..], &SMALL].concat());
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
+    let stdout = succeeds(&[&["run", "page-fault", "--cpus", "1"][..], &SMALL].concat());
     assert!(stdout.contains("freehold"), "{stdout}");
     let origin = format!("Measured on this host with profile {}. ", profile());
     assert!(stdout.contains(&origin), "{stdout}");
@@ -66,10 +64,9 @@ fn compare_shows_both_machines() {
     let arguments = ["compare", "page-fault", "--machine", "uma-2"];
     let more = ["--set", "node_memory=64MiB", "--seeds", "2"];
     let output = freehold(&[&arguments[..], &SMALL, &more].concat());
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
+    let rows = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stdout = stdout(output);
     // Six designs and the baseline's second setting, with each seed, on each machine.
-    let rows = String::from_utf8(output.stderr).unwrap();
     for machine in ["uma-2 ", "host "] {
         let own = rows.lines().filter(|row| row.starts_with(machine));
         assert_eq!(own.filter(|row| row.ends_with(" faults/s")).count(), 2 * 7, "{rows}");
@@ -99,9 +96,7 @@ fn compare_gives_its_reasons_and_all_settings_when_asked() {
     let arguments = ["compare", "page-fault", "--machine", "uma-2", "--no-host"];
     let more =
         ["--set", "node_memory=64MiB", "--set", "task_bytes=2MiB", "--all-settings", "--why"];
-    let output = freehold(&[&arguments[..], &more].concat());
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success());
+    let stdout = succeeds(&[&arguments[..], &more].concat());
     assert!(stdout.contains("What goes with the places on uma-2:"), "{stdout}");
     let fixed = stdout.lines().filter(|line| line.contains(" pcp=fixed  "));
     assert_eq!(fixed.count(), 5, "each design that has the setting: {stdout}");
@@ -113,7 +108,7 @@ fn compare_gives_its_reasons_and_all_settings_when_asked() {
 fn bulk_reports_every_step() {
     let arguments = ["run", "bulk", "--cpus", "1", "--json"];
     let small = ["--set", "rounds=2", "--set", "round_frames=500"];
-    let document = json(&freehold(&[&arguments[..], &small].concat()));
+    let document = only_json(&[&arguments[..], &small].concat());
     let specific = &document["results"][0]["workload_specific"];
     let variants = specific["variants"].as_array().unwrap();
     assert_eq!((variants.len(), &variants[0]["name"]), (1, &"".into()), "freehold has no choice");
@@ -135,7 +130,7 @@ fn bulk_compares_what_protects_lists_and_counters() {
         let arguments = ["run", "bulk", "--cpus", "1", "--design", "zone-lock", "--json"];
         let settings = settings.iter().flat_map(|setting| ["--set", setting]);
         let arguments: Vec<_> = arguments.into_iter().chain(settings).collect();
-        let document = json(&freehold(&[&arguments[..], machine].concat()));
+        let document = only_json(&[&arguments[..], machine].concat());
         let specific = document["results"][0]["workload_specific"].clone();
         let variants = specific["variants"].as_array().unwrap().clone();
         let name = |variant: &serde_json::Value| variant["name"].as_str().unwrap().to_owned();
@@ -186,19 +181,23 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert!(output.stderr.is_empty(), "{output:?}");
 }
 
+/// What a command prints, in a file.
+fn kept(arguments: &[&str]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kept.json");
+    std::fs::write(&file, succeeds(arguments)).unwrap();
+    let file = file.display().to_string();
+    (folder, file)
+}
+
 #[test]
 fn stat_shows_a_run_and_what_was_kept_of_it() {
     let arguments = ["run", "page-fault", "--cpus", "1", "--design", "zone-lock", "--json"];
     let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
-    let output = freehold(&[&arguments[..], &machine].concat());
-    assert!(output.status.success());
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kept.json");
-    std::fs::write(&file, &output.stdout).unwrap();
-    let text = |arguments: &[&str]| stdout(freehold(arguments));
-    let kept = text(&["stat", file.to_str().unwrap()]);
+    let (_folder, file) = kept(&[&arguments[..], &machine].concat());
+    let kept = succeeds(&["stat", &file]);
     let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
-    assert_eq!(text(&[&run[..], &machine].concat()), kept, "one seed, one state");
+    assert_eq!(succeeds(&[&run[..], &machine].concat()), kept, "one seed, one state");
     for part in [
         "zone-lock, page-fault on uma-2 with 1 CPU, before its tasks freed everything:",
         "\nbuddyinfo\nNode 0, zone   Normal ",
@@ -210,45 +209,33 @@ fn stat_shows_a_run_and_what_was_kept_of_it() {
     ] {
         assert!(kept.contains(part), "{part}: {kept}");
     }
-    let metrics = text(&["stat", file.to_str().unwrap(), "--show", "prometheus"]);
+    let metrics = succeeds(&["stat", &file, "--show", "prometheus"]);
     assert!(metrics.contains("# TYPE freehold_pgalloc_total counter\nfreehold_pgalloc_total 1024"));
 
-    let refused = |arguments: &[&str]| {
-        let output = freehold(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        String::from_utf8(output.stderr).unwrap()
-    };
-    assert!(refused(&["stat", "no-such-thing"]).contains("is no workload, and cannot be read"));
-    let file = file.to_str().unwrap();
-    assert!(refused(&["stat", file, "--cpus", "2"]).contains("in the document already"));
-    let both = ["stat", file, "--show", "prometheus,vmstat"];
-    assert!(refused(&both).contains("choose nothing else"));
-    for given in [["--seed", "1"], ["--machine", "host"]] {
-        let error = refused(&[&["stat", file][..], &given].concat());
-        assert!(error.contains(&format!("already: omit {}", given[0])), "{error}");
+    assert!(fails(&["stat", "no-such-thing"], 2).contains("is no workload, and cannot be read"));
+    for (given, problem) in [
+        (["--cpus", "2"], "in the document already"),
+        (["--show", "prometheus,vmstat"], "choose nothing else"),
+        (["--seed", "1"], "already: omit --seed"),
+        (["--machine", "host"], "already: omit --machine"),
+        (["--design", "cluster,freehold"], "no result of cluster, freehold; there are zone-lock"),
+    ] {
+        let error = fails(&[&["stat", &file][..], &given].concat(), 2);
+        assert!(error.contains(problem), "{error}");
     }
-    let other = refused(&["stat", file, "--design", "cluster,freehold"]);
-    assert!(other.contains("no result of cluster, freehold; there are zone-lock"), "{other}");
 }
 
 #[test]
 fn one_design_of_a_kept_document_goes_to_prometheus() {
     let arguments = ["run", "page-fault", "--cpus", "1", "--design", "freehold,zone-lock"];
     let machine = ["--machine", "uma-2", "--set", "task_bytes=2MiB", "--set", "node_memory=64MiB"];
-    let output = freehold(&[&arguments[..], &machine, &["--json"]].concat());
-    assert!(output.status.success());
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kept.json");
-    std::fs::write(&file, &output.stdout).unwrap();
-    let shown = ["stat", file.to_str().unwrap(), "--show", "prometheus"];
-    let output = freehold(&shown);
-    assert_eq!(output.status.code(), Some(2));
+    let (_folder, file) = kept(&[&arguments[..], &machine, &["--json"]].concat());
+    let shown = ["stat", &file, "--show", "prometheus"];
     let advice = "(freehold with 1 CPU, zone-lock with 1 CPU) choose one design with --design";
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains(advice), "{stderr}");
-    let metrics = stdout(freehold(&[&shown[..], &["--design", "zone-lock"]].concat()));
+    let error = fails(&shown, 2);
+    assert!(error.contains(advice), "{error}");
+    let metrics = succeeds(&[&shown[..], &["--design", "zone-lock"]].concat());
     let run = ["stat", "page-fault", "--cpus", "1", "--design", "zone-lock"];
-    let of_run = freehold(&[&run[..], &machine, &["--show", "prometheus"]].concat());
-    assert_eq!(metrics, stdout(of_run));
+    assert_eq!(metrics, succeeds(&[&run[..], &machine, &["--show", "prometheus"]].concat()));
     assert!(metrics.contains("freehold_pgalloc_total 1024\n"), "{metrics}");
 }

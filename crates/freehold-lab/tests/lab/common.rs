@@ -31,10 +31,46 @@ pub(crate) fn json(arguments: &[&str]) -> serde_json::Value {
     serde_json::from_str(&succeeds(arguments)).expect("it is JSON")
 }
 
+/// The document of a command that prints one with `--json`.
+pub(crate) fn document(arguments: &[&str]) -> serde_json::Value {
+    json(&[arguments, &["--json"]].concat())
+}
+
 /// What a command says that fails with this code.
 pub(crate) fn fails(arguments: &[&str], code: i32) -> String {
-    let output = freehold(arguments);
+    failed(&freehold(arguments), code)
+}
+
+/// What a command said that failed with this code.
+pub(crate) fn failed(output: &Output, code: i32) -> String {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+    assert_eq!(output.status.code(), Some(code), "{text}");
     text
 }
+
+/// The results of a document.
+pub(crate) fn results(document: &str) -> Vec<serde_json::Value> {
+    let document: serde_json::Value = serde_json::from_str(document).unwrap();
+    assert_eq!(document["schema"], "freehold.run/1");
+    document["results"].as_array().unwrap().clone()
+}
+
+/// The command that replays what has failed.
+pub(crate) fn replay(said: &str) -> Vec<&str> {
+    let command = said.lines().find_map(|line| line.strip_prefix("replay: freehold "));
+    command.expect("a command that replays").split(' ').collect()
+}
+
+/// A run on a simulated machine, in which no change is chance.
+pub(crate) const SIMULATED: [&str; 10] = [
+    "run",
+    "page-fault",
+    "--machine",
+    "uma-2",
+    "--cpus",
+    "1,2",
+    "--set",
+    "task_bytes=1MiB",
+    "--set",
+    "node_memory=64MiB",
+];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::common::{freehold, stdout};
+use crate::common::{SIMULATED, document, freehold, stdout};
 
 /// The rows of a command's table, by heading. Fails if a row has more or fewer cells than headings.
 fn rows(arguments: &[&str]) -> Vec<HashMap<String, String>> {
@@ -15,26 +15,9 @@ fn rows(arguments: &[&str]) -> Vec<HashMap<String, String>> {
     rows
 }
 
-fn document(arguments: &[&str]) -> Value {
-    serde_json::from_str(&stdout(freehold(&[arguments, &["--json"]].concat()))).unwrap()
-}
-
 fn number(cell: &str) -> f64 {
     cell.parse().unwrap_or_else(|error| panic!("{cell:?}: {error}"))
 }
-
-const SIMULATED: [&str; 10] = [
-    "run",
-    "page-fault",
-    "--machine",
-    "uma-2",
-    "--cpus",
-    "1,2",
-    "--set",
-    "task_bytes=1MiB",
-    "--set",
-    "node_memory=64MiB",
-];
 
 #[test]
 fn a_run_has_a_row_a_cell_with_the_figures_of_the_document() {
@@ -130,14 +113,4 @@ fn will_it_scale_reads_its_own_table() {
         format!("2,{},,0,0,{}", rate(1), 2.0 * rate(0)),
     ];
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
-    for (arguments, remedy) in [
-        (&["bulk", "--cpus", "1"][..], "only page-fault has this table"),
-        (&["page-fault", "--cpus", "1", "--design", "all"], "room for one --design"),
-        (&["page-fault", "--cpus", "2"], "such as --cpus 1,2"),
-    ] {
-        let output = freehold(&[&["run", "--csv=will-it-scale"][..], arguments].concat());
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(remedy), "{stderr}");
-    }
 }

@@ -6,21 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::common::{freehold, stdout};
-
-/// A run on a simulated machine, in which no change is chance.
-const SIMULATED: [&str; 10] = [
-    "run",
-    "page-fault",
-    "--machine",
-    "uma-2",
-    "--cpus",
-    "1,2",
-    "--set",
-    "task_bytes=1MiB",
-    "--set",
-    "node_memory=64MiB",
-];
+use crate::common::{SIMULATED, document, freehold};
 
 /// Documents in files.
 struct Files(TempDir);
@@ -59,10 +45,6 @@ impl Files {
         assert_eq!((is, &*stdout), (code, ""), "{stderr}");
         stderr
     }
-}
-
-fn document(arguments: &[&str]) -> Value {
-    serde_json::from_str(&stdout(freehold(&[arguments, &["--json"]].concat()))).unwrap()
 }
 
 /// A race of contestants with these times of a pair, round by round.

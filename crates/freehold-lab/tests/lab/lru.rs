@@ -1,14 +1,14 @@
 //! The LRU in the lab: page faults and files on its lists, and seeds.
 
-use crate::common::{freehold, stdout};
+use crate::common::{fails, freehold, json, replay, stdout, succeeds};
 use serde_json::Value;
 
 /// The only result of a run; checks that a second run has the same if it is simulated.
 fn result(arguments: &[&str]) -> Value {
     let arguments = [arguments, &["--json"]].concat();
-    let text = stdout(freehold(&arguments));
+    let text = succeeds(&arguments);
     if arguments.contains(&"--machine") {
-        assert_eq!(text, stdout(freehold(&arguments)), "one seed, one result");
+        assert_eq!(text, succeeds(&arguments), "one seed, one result");
     }
     let document: Value = serde_json::from_str(&text).unwrap();
     document["results"][0].clone()
@@ -153,21 +153,15 @@ fn tenants_run_on_the_host_and_are_counted() {
     let table = stdout(freehold(&[&run[..], &["--machine", "uma-4"]].concat()));
     assert!(table.contains("a prediction") && table.contains(" noisy "), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
-    for (set, advice) in [("tenants=5", "raise --cpus"), ("noisy=4", "lower --set noisy")] {
-        let output = freehold(&["run", "tenants", "--machine", "uma-4", "--set", set]);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(advice), "{stderr}");
-    }
 }
 
 #[test]
 fn seeds_of_the_lru_are_played_and_replayed() {
-    let text = stdout(freehold(&["check", "--subject", "lru", "--seeds", "5"]));
+    let text = succeeds(&["check", "--subject", "lru", "--seeds", "5"]);
     assert!(text.contains("lru on freehold: 5 seeds from 0, no failure"), "{text}");
     let seed = ["check", "--subject", "lru", "--seed", "3", "--design", "zone-lock", "--json"];
-    let one = stdout(freehold(&seed));
-    assert_eq!(one, stdout(freehold(&seed)));
+    let one = succeeds(&seed);
+    assert_eq!(one, succeeds(&seed));
     let document: Value = serde_json::from_str(&one).unwrap();
     assert_eq!(document["subject"], "lru");
     assert!(document["released"].as_u64().unwrap() > 0, "{one}");
@@ -177,7 +171,7 @@ fn seeds_of_the_lru_are_played_and_replayed() {
 #[test]
 fn seeds_of_the_lru_leave_nothing_out() {
     let check = ["check", "--subject", "lru", "--seeds", "60", "--json"];
-    let document: Value = serde_json::from_str(&stdout(freehold(&check))).unwrap();
+    let document = json(&check);
     for count in [
         "reads",
         "hits",
@@ -203,10 +197,7 @@ fn seeds_of_the_lru_leave_nothing_out() {
 #[test]
 fn a_bug_planted_in_the_lru_is_found() {
     let planted = ["check", "--subject", "lru", "--canary", "--seeds", "8"];
-    let output = freehold(&planted);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));
-    let replay: Vec<_> = replay.expect("a command that replays").split(' ').collect();
-    assert_eq!(freehold(&replay).status.code(), Some(1), "{replay:?}");
+    let stderr = fails(&planted, 1);
+    let replay = replay(&stderr);
+    fails(&replay, 1);
 }

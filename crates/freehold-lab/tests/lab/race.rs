@@ -293,15 +293,6 @@ fn two_peers_race_and_one_of_them_twice_is_a_mistake() {
 }
 
 #[test]
-fn memory_that_makes_no_sense_is_refused() {
-    for memory in ["1", "1001", "much", "nan", "1.5,,16"] {
-        let output = race(&["fill", "--memory", memory]);
-        assert_eq!(output.status.code(), Some(2), "{memory}: {output:?}");
-        assert!(text(&output.stderr).contains("'--memory <X>'"), "{memory}: {output:?}");
-    }
-}
-
-#[test]
 fn the_example_peer_races() {
     let Some(library) = compile("examples/peers/spinlock_stack.c", None) else { return };
     let library = library.to_str().unwrap();

@@ -119,8 +119,6 @@ fn a_page_that_cannot_be_written_is_named() {
     let report = ["--set", "node_memory=64MiB", "--report", "/nonexistent/page.html"];
     let told = fails(&[&arguments[..], &report].concat(), 1);
     assert!(told.contains("/nonexistent/page.html: No such file"), "{told}");
-    let told = fails(&["run", "page-fault", "--figures", "x"], 2);
-    assert!(told.contains("--report"), "{told}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Simulated runs as a user types them: the same bytes for the same seed, the same counts for every
 //! seed, machines from files, and the checker with and without a planted bug.
 
-use crate::common::{freehold, stdout};
+use crate::common::{fails, freehold, json, replay, results, stdout, succeeds};
 use serde_json::{Value, json};
 
 /// A run of `page-fault` on 16 CPUs of two sockets, small enough for a test.
@@ -9,12 +9,6 @@ fn run(seed: &str, more: &[&str]) -> String {
     let arguments = ["run", "page-fault", "--machine", "skylake-2s", "--cpus", "16,48", "--json"];
     let small = ["--set", "task_bytes=1MiB", "--set", "node_memory=256MiB", "--seed", seed];
     stdout(freehold(&[&arguments[..], &small, more].concat()))
-}
-
-fn results(document: &str) -> Vec<Value> {
-    let document: Value = serde_json::from_str(document).unwrap();
-    assert_eq!(document["schema"], "freehold.run/1");
-    document["results"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -88,22 +82,8 @@ fn a_machine_file_is_used_and_its_mistakes_are_named_by_line() {
     assert_eq!(results(&document)[0]["machine"], "slow");
 
     std::fs::write(&file, "name = \"slow\"\nbase = \"uma-2\"\n[latency]\nllc_nz = 500\n").unwrap();
-    let output = freehold(&["run", "page-fault", "--machine", path]);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let stderr = fails(&["run", "page-fault", "--machine", path], 2);
     assert!(stderr.contains("slow.toml:4:") && stderr.contains("llc_ns"), "{stderr}");
-}
-
-#[test]
-fn too_little_memory_or_too_few_cpus_end_in_advice() {
-    let output = freehold(&["run", "page-fault", "--machine", "desktop", "--cpus", "9"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("desktop has 8 CPUs"));
-    let arguments = ["run", "page-fault", "--machine", "desktop", "--set", "node_memory=256MiB"];
-    let output = freehold(&arguments);
-    assert_eq!(output.status.code(), Some(1));
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.contains("lower --cpus or --set task_bytes"), "{stderr}");
 }
 
 #[test]
@@ -114,8 +94,7 @@ fn a_comparison_ranks_and_explains_and_repeats() {
     let document: Value = serde_json::from_str(&compare(&[])).unwrap();
     assert_eq!(document["schema"], "freehold.compare/2");
     assert_eq!(document["baseline"], "zone-lock");
-    let designs: Value =
-        serde_json::from_str(&stdout(freehold(&["list", "designs", "--json"]))).unwrap();
+    let designs = json(&["list", "designs", "--json"]);
     let designs = designs.as_array().unwrap().iter();
     let designs = designs.filter(|design| design["name"] != "free-lunch").count();
     let results = document["results"].as_array().unwrap();
@@ -304,9 +283,7 @@ fn nothing_is_reduced_in_a_whole_comparison() {
 
 #[test]
 fn every_figure_has_a_source() {
-    let document: Value =
-        serde_json::from_str(&stdout(freehold(&["list", "machines", "--details", "--json"])))
-            .unwrap();
+    let document = json(&["list", "machines", "--details", "--json"]);
     let machines = document.as_array().unwrap();
     assert_eq!(machines.len(), 14);
     for machine in &machines[1..] {
@@ -314,17 +291,17 @@ fn every_figure_has_a_source() {
             assert!(figure["source"].as_str().unwrap().len() > 9, "{machine}: {figure}");
         }
     }
-    let table = stdout(freehold(&["list", "machines", "--details"]));
+    let table = succeeds(&["list", "machines", "--details"]);
     assert!(table.contains("workload.trap_ns"));
     assert!(table.lines().all(|line| line.chars().count() <= 100));
 }
 
 #[test]
 fn seeds_are_played_and_replayed() {
-    let text = stdout(freehold(&["check", "--seeds", "3"]));
+    let text = succeeds(&["check", "--seeds", "3"]);
     assert!(text.contains("3 seeds from 0, no failure"), "{text}");
-    let one = stdout(freehold(&["check", "--seed", "10", "--json"]));
-    assert_eq!(one, stdout(freehold(&["check", "--seed", "10", "--json"])));
+    let one = succeeds(&["check", "--seed", "10", "--json"]);
+    assert_eq!(one, succeeds(&["check", "--seed", "10", "--json"]));
     let document: Value = serde_json::from_str(&one).unwrap();
     assert_eq!(document["schema"], "freehold.check/1");
     assert!(document["allocations"].as_u64().unwrap() > 0);
@@ -333,29 +310,20 @@ fn seeds_are_played_and_replayed() {
 #[test]
 fn a_planted_bug_is_found_and_the_replay_command_replays_it() {
     let planted = ["check", "--design", "zone-lock", "--canary", "--seeds", "3"];
-    let output = freehold(&[&planted[..], &["--failures", "preempt,leave"]].concat());
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    let replay = stderr.lines().find_map(|line| line.strip_prefix("replay: freehold "));
-    let replay: Vec<_> = replay.expect("a command that replays").split(' ').collect();
-    let again = freehold(&replay);
-    assert_eq!(again.status.code(), Some(1));
+    let stderr = fails(&[&planted[..], &["--failures", "preempt,leave"]].concat(), 1);
+    let replay = replay(&stderr);
     let seed = replay[2];
-    assert!(String::from_utf8_lossy(&again.stderr).contains(&format!("seed {seed} failed")));
+    assert!(fails(&replay, 1).contains(&format!("seed {seed} failed")));
 }
 
 #[test]
 fn a_frame_that_is_lost_is_missed_whatever_the_counts_say() {
     for design in ["freehold", "zone-lock"] {
-        let output = freehold(&["check", "--seeds", "1", "--canary=loss", "--design", design]);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        let stderr = fails(&["check", "--seeds", "1", "--canary=loss", "--design", design], 1);
         assert!(stderr.contains("lost frames: 1 of "), "{stderr}");
         let replay = format!("replay: freehold check --seed 0 --design {design} --canary=loss");
         assert!(stderr.contains(&replay), "{stderr}");
     }
-    let refused = freehold(&["check", "--canary=loss", "--stop-cpu", "--seeds", "1"]);
-    assert_eq!(refused.status.code(), Some(2));
 }
 
 #[test]
@@ -371,7 +339,7 @@ fn frames_of_a_node_without_cpus_are_used_and_cost_more() {
         std::fs::write(path(name), text).unwrap();
         let machine = path(name);
         let arguments = ["run", "build", "--machine", &machine, "--cpus", "4", "--json"];
-        results(&stdout(freehold(&arguments)))[0].clone()
+        results(&succeeds(&arguments))[0].clone()
     };
     let (near, far) = (run("near.toml", 90), run("far.toml", 900));
     let read = &far["workload_specific"]["memory"][2];
@@ -390,7 +358,7 @@ fn a_machine_from_lscpu_runs() {
     let numactl = "available: 1 nodes (0)\nnode 0 cpus: 0 1 2\nnode 0 size: 2048 MB\n";
     std::fs::write(path("lscpu"), lscpu).unwrap();
     std::fs::write(path("numactl"), numactl).unwrap();
-    let machine = stdout(freehold(&["machine", "from-lscpu", &path("lscpu"), &path("numactl")]));
+    let machine = succeeds(&["machine", "from-lscpu", &path("lscpu"), &path("numactl")]);
     std::fs::write(path("m.toml"), &machine).unwrap();
     let file = path("m.toml");
     let arguments = ["run", "page-fault", "--machine", &file, "--cpus", "80", "--json"];

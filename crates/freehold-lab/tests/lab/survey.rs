@@ -5,7 +5,7 @@ use std::fs;
 use freehold_sim::{Key, Spec};
 use serde_json::Value;
 
-use crate::common::{fails, succeeds};
+use crate::common::succeeds;
 
 #[test]
 fn a_survey_leaves_a_page_its_figures_and_a_machine() {
@@ -41,10 +41,4 @@ fn a_survey_leaves_a_page_its_figures_and_a_machine() {
     for text in [&page, &machine, &document.to_string()] {
         assert!(!text.contains(host.trim()) || host.trim() == "localhost", "{text}");
     }
-}
-
-#[test]
-fn a_page_by_another_name_is_refused() {
-    let problem = fails(&["survey", "--quick", "--report", "mine.txt"], 2);
-    assert!(problem.contains("mine.txt: not a name that ends in .html"), "{problem}");
 }

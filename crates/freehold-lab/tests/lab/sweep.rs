@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{freehold, stdout};
+use crate::common::{failed, freehold, stdout, succeeds};
 
 /// A file of a sweep, in a folder of its own with a name that needs quotes.
 struct Sweep {
@@ -69,13 +69,6 @@ impl Sweep {
     }
 }
 
-/// The error of a command that exits with this code.
-fn error(output: &Output, code: i32) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    stderr
-}
-
 /// When the files of finished cells were written, by name.
 fn written(folder: &Path) -> Vec<(PathBuf, std::time::SystemTime)> {
     let entries = fs::read_dir(folder.join("cells")).unwrap();
@@ -113,7 +106,7 @@ fn a_cell_has_the_document_that_run_prints_and_its_place_in_all_results() {
     assert_eq!(merged, serde_json::json!({"schema": "freehold.run/1", "results": expected}));
     let path = sweep.results().join("results.json");
     let stat = ["stat", path.to_str().unwrap(), "--design", "zone-lock", "--show", "vmstat"];
-    assert_eq!(stdout(freehold(&stat)).matches("zone-lock, page-fault on uma-2").count(), 2);
+    assert_eq!(succeeds(&stat).matches("zone-lock, page-fault on uma-2").count(), 2);
     let manifest = fs::read(sweep.results().join("manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
     assert_eq!(manifest["cells"].as_array().unwrap().len(), 4);
@@ -163,7 +156,7 @@ fn ctrl_c_abandons_what_is_in_progress_and_leaves_nothing_half_written() {
     let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(kill.unwrap().success());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(error(&output, 130), "error: interrupted; the same command goes on from here\n");
+    assert_eq!(failed(&output, 130), "error: interrupted; the same command goes on from here\n");
     let done = sweep.count("done");
     assert!((1..60).contains(&done), "{done}");
     let files = fs::read_dir(sweep.results().join("cells")).unwrap();
@@ -183,7 +176,7 @@ fn a_document_that_was_damaged_is_made_again() {
     fs::write(&document, &fs::read(&document).unwrap()[..900]).unwrap();
     assert_eq!((sweep.count("missing"), sweep.count("done")), (1, 1));
     fs::remove_file(sweep.cell(&format!("{two}.record.json"))).unwrap();
-    let refused = error(&sweep.run(&["--merge"]), 1);
+    let refused = failed(&sweep.run(&["--merge"]), 1);
     assert!(refused.contains("2 of 2 cells are not done, such as page-fault/"), "{refused}");
     assert!(stdout(sweep.run(&[])).starts_with("2 cells: 0 were done, 2 ran\n"));
     assert!(sweep.merged() == whole);
@@ -241,12 +234,12 @@ fn a_cell_whose_definition_changed_is_refused_unless_forced() {
     stdout(sweep.run(&[]));
     let (before, times) = (sweep.merged(), written(&sweep.results()));
     fs::write(&machine, figures(9)).unwrap();
-    let refused = error(&sweep.run(&[]), 2);
+    let refused = failed(&sweep.run(&[]), 2);
     let expected = "error: page-fault/freehold/my/cpus=2/seed=1/node_memory=32MiB/task_bytes=1MiB: \
                     its definition has changed since it was done: add --force to run such cells \
                     again, or name another folder with --output\n";
     assert_eq!(refused, expected);
-    assert!(error(&sweep.run(&["--merge"]), 1).contains(", which is changed: run `"));
+    assert!(failed(&sweep.run(&["--merge"]), 1).contains(", which is changed: run `"));
     assert_eq!((sweep.count("changed"), sweep.count("done")), (1, 1));
     assert!(sweep.merged() == before, "nothing was touched");
     stdout(sweep.run(&["--cell", "*/seed=3/*"]));
@@ -263,7 +256,7 @@ fn a_cell_that_fails_does_not_stop_the_others() {
                 [[run]]\nmachine = 'uma-2'\nset = { task_bytes = '1MiB', node_memory = '32MiB' }\n";
     fs::write(&sweep.file, text).unwrap();
     let output = sweep.run(&[]);
-    assert_eq!(error(&output, 1), "error: 1 of 2 cells failed\n");
+    assert_eq!(failed(&output, 1), "error: 1 of 2 cells failed\n");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("failed  page-fault/freehold/host/cpus=1/seed=1/"), "{text}");
     assert!(text.contains("lower --cpus or --set task_bytes"), "{text}");
@@ -278,7 +271,7 @@ fn patterns_choose_cells_and_a_pattern_without_cells_is_a_mistake() {
     let sweep = Sweep::new("[[run]]\ndesign = ['cluster', 'freehold']\nseed = [1, 2]\n");
     let chosen = sweep.list(&["--cell", "*/cluster/*/seed=2/*", "--cell", "*/freehold/*/seed=1*"]);
     assert_eq!(chosen.len(), 2);
-    let refused = error(&sweep.run(&["--cell", "page-fault/custer/*"]), 2);
+    let refused = failed(&sweep.run(&["--cell", "page-fault/custer/*"]), 2);
     assert!(refused.contains("no such cell; did you mean 'page-fault/cluster/"), "{refused}");
     let text = stdout(sweep.run(&["--cell", "*/seed=1/*"]));
     assert!(text.starts_with("2 of 4 cells: 0 were done, 2 ran\n"), "{text}");
@@ -291,12 +284,12 @@ fn patterns_choose_cells_and_a_pattern_without_cells_is_a_mistake() {
 fn mistakes_in_a_file_name_file_line_and_key_before_anything_runs() {
     let sweep = Sweep::new("[[run]]\nseed = 1\n[[run]]\nseed = 2\ncpus = [1,\n3]\n");
     let file = sweep.file.display();
-    assert_eq!(error(&sweep.run(&[]), 2), format!("error: {file}:10: cpus 3: uma-2 has 2 CPUs\n"));
+    assert_eq!(failed(&sweep.run(&[]), 2), format!("error: {file}:10: cpus 3: uma-2 has 2 CPUs\n"));
     assert!(!sweep.results().exists(), "nothing ran");
     sweep.rewrite("[[run]]\nsed = 1\n");
     let expected = format!("error: {file}:6: unknown key `sed`, did you mean `seed`?\n");
-    assert_eq!(error(&sweep.run(&["--list"]), 2), expected);
-    let missing = error(&freehold(&["sweep", "no/such.toml"]), 2);
+    assert_eq!(failed(&sweep.run(&["--list"]), 2), expected);
+    let missing = failed(&freehold(&["sweep", "no/such.toml"]), 2);
     assert!(missing.starts_with("error: cannot read no/such.toml: "), "{missing}");
 }
 
@@ -338,7 +331,7 @@ fn a_script_for_slurm_runs_what_is_missing_in_parts() {
     let whole = Sweep::new("[[run]]\nseed = [1, 2, 3, 4, 5, 6]\n");
     stdout(whole.run(&[]));
     assert!(sweep.merged() == whole.merged());
-    let refused = error(&sweep.run(&["--slurm", "4"]), 1);
+    let refused = failed(&sweep.run(&["--slurm", "4"]), 1);
     assert_eq!(refused, "error: all 6 cells are done: there is nothing to submit\n");
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Output;
 
-use crate::common::{freehold, profile, stdout};
+use crate::common::{freehold, profile, results, stdout};
 use serde_json::Value;
 
 /// Every such workload, small enough for a test.
@@ -32,12 +32,6 @@ fn simulated(workload: &str, settings: &[&str], more: &[&str]) -> Output {
     let memory = ["--set", "node_memory=256MiB"];
     let memory = if OF_ANY_MEMORY.contains(&workload) { &memory[..] } else { &[] };
     run(workload, settings, &[&machine, memory, more].concat())
-}
-
-fn results(document: &str) -> Vec<Value> {
-    let document: Value = serde_json::from_str(document).unwrap();
-    assert_eq!(document["schema"], "freehold.run/1");
-    document["results"].as_array().unwrap().clone()
 }
 
 /// The result of the only cell.
@@ -252,30 +246,6 @@ fn more_workers_free_faster() {
         result(&document)["workload_specific"]["workers"]["ns"]["median"].as_f64().unwrap()
     };
     assert!(ns("workers=4") * 2.0 < ns("workers=1"), "in virtual time");
-}
-
-#[test]
-fn settings_that_contradict_the_cpus_are_usage_errors() {
-    let cases: [(&str, &[&str], &[&str], &str); 4] = [
-        ("purge", &[], &["--cpus", "1"], "raise --cpus to at least 2"),
-        ("purge", &["freers=4"], &["--machine", "uma-4"], "raise --cpus to at least 5"),
-        ("cross-cpu", &[], &["--machine", "uma-4", "--cpus", "3"], "--cpus 2"),
-        ("parallel-free", &["workers=3"], &["--cpus", "2"], "only 2 tasks"),
-    ];
-    for (workload, settings, more, advice) in cases {
-        let output = run(workload, settings, more);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(advice), "{stderr}");
-    }
-}
-
-#[test]
-fn a_workload_that_does_not_fit_ends_in_advice() {
-    let output = simulated("parallel-free", &["task_region=1GiB"], &[]);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("lower --cpus or --set task_region"), "{stderr}");
 }
 
 #[test]

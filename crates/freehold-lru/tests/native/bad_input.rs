@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use crate::common::TestPlatform;
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn};
 use crate::shelf::Shelf;
 use freehold::{Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Pfn};
 use freehold_lru::{
@@ -12,7 +13,6 @@ use freehold_lru::{
     LruSettings, Scope,
 };
 
-const ROOT: GroupId = GroupId::ROOT;
 const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 
 /// A hole lies from 100 to 200, and no memory from 300 on.
@@ -22,10 +22,6 @@ const fn range(start: u64, frames: u64) -> MemoryRange {
     MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
 }
 
-fn pfn(number: u64) -> Pfn {
-    Pfn::new(number)
-}
-
 type Small = Room<TestPlatform, Shelf>;
 
 /// A call that is to be refused.
@@ -33,7 +29,7 @@ type Call<'a> = &'a dyn Fn(&Small) -> Result<(), LruError>;
 
 fn lru() -> Small {
     let settings = LruSettings::default().groups(3);
-    let span = Some((pfn(0), FrameCount::new(400)));
+    let span = Some((pfn(0), count(400)));
     let config = Config::new(&RANGES, &CPUS).span(span);
     Room::new(TestPlatform, &config, &settings, Shelf::default())
 }
@@ -137,7 +133,7 @@ fn references_and_pins_are_counted_up_to_a_limit() {
 #[test]
 fn memory_comes_where_there_is_room() {
     let settings = LruSettings::default().groups(3);
-    let config = Config::new(&RANGES, &CPUS).room((FrameCount::new(1024), 1));
+    let config = Config::new(&RANGES, &CPUS).room((count(1024), 1));
     let lru: Small = Room::new(TestPlatform, &config, &settings, Shelf::default());
     let far = 1 << 39;
     refused(&lru, &[ROOT], LruError::ForeignFrame, |lru| lru.add(pfn(far), ROOT, Kind::File));
@@ -154,7 +150,7 @@ fn numbers_must_be_of_something() {
     let lru = with_frame();
     refused(&lru, &[ROOT], LruError::UnknownCpu, |lru| lru.drain(CpuId::new(2)));
     let scope = Scope::Node(NodeId::new(1));
-    refused(&lru, &[ROOT], LruError::UnknownNode, |lru| lru.reclaim(scope, FrameCount::new(1)));
+    refused(&lru, &[ROOT], LruError::UnknownNode, |lru| lru.reclaim(scope, count(1)));
     let elsewhere = range(320, 10).on_node(NodeId::new(1));
     refused(&lru, &[ROOT], Error::UnknownNode, |lru| lru.add_memory(elsewhere));
     refused(&lru, &[ROOT], Error::RangeOverlaps, |lru| lru.add_memory(range(290, 20)));
@@ -173,7 +169,7 @@ fn numbers_must_be_of_something() {
         (1, u64::MAX, LruError::ForeignFrame),
         (320, 10, LruError::FrameBusy),
     ] {
-        let frames = FrameCount::new(frames);
+        let frames = count(frames);
         refused(&lru, &[ROOT], error, |lru| lru.remove_memory(pfn(first), frames));
     }
     assert_eq!(lru.frame_stats(pfn(328)), Err(LruError::NotAdded), "all are as they were");
@@ -185,7 +181,7 @@ fn numbers_must_be_of_something() {
 fn bad_calls_leave_no_trace() {
     let made = || {
         let lru = lru();
-        let group = || lru.create_group(ROOT, Some(FrameCount::new(90))).expect("a slot is free");
+        let group = || lru.create_group(ROOT, Some(count(90))).expect("a slot is free");
         let groups = [ROOT, group(), group()];
         for frame in 0..60 {
             let kind = if frame % 3 == 0 { Kind::Anon } else { Kind::File };
@@ -216,12 +212,12 @@ fn bad_calls_leave_no_trace() {
     assert_eq!(lru.remove_group(unknown), Err(LruError::UnknownGroup));
     assert_eq!(lru.add(pfn(1), groups[0], Kind::Anon), Err(LruError::AlreadyAdded));
     assert_eq!(lru.add_reclaiming(pfn(1), groups[2], Kind::Anon), Err(LruError::AlreadyAdded));
-    let below = Some(FrameCount::new(1));
+    let below = Some(count(1));
     assert_eq!(lru.set_max(groups[1], below), Err(LruError::LimitBelowPinned));
     assert_eq!(lru.put(pfn(70)), Err(LruError::NotAdded));
     assert_eq!(books(&lru, &groups), books(&twin, &groups));
     let emptied = |lru: &Small| {
-        let done = lru.reclaim(Scope::All, FrameCount::new(60)).expect("there is a root");
+        let done = lru.reclaim(Scope::All, count(60)).expect("there is a root");
         let contents = lru.owner().contents();
         (done, contents.asked.clone(), contents.released.clone())
     };

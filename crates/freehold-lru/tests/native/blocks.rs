@@ -7,32 +7,21 @@ use crate::common::{TestPlatform, run_on};
 use crate::fixed;
 use crate::machine::Machine;
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn, room};
 use crate::shelf::Shelf;
 use freehold::designs::{Freehold, FreeholdSettings};
 use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_linux::ZoneLock;
 use freehold_lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 
-const ROOT: GroupId = GroupId::ROOT;
 const FRAMES: u64 = 8192;
 
 type Cache = Room<TestPlatform, Shelf>;
 type Baseline = Machine<TestPlatform, ZoneLock<TestPlatform>>;
 type Flagship = Machine<TestPlatform, Freehold<TestPlatform>>;
 
-fn pfn(number: u64) -> Pfn {
-    Pfn::new(number)
-}
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
-}
-
 fn build<O: Owner>(owner: O) -> Room<TestPlatform, O> {
-    run_on(0);
-    let ranges = [MemoryRange::new(pfn(0), count(FRAMES))];
-    let settings = LruSettings::default();
-    Room::new(TestPlatform, &Config::new(&ranges, &[NodeId::new(0); 2]), &settings, owner)
+    room(FRAMES, 2, &LruSettings::default(), owner)
 }
 
 /// Adds a block, which is in the index from then on.

@@ -2,36 +2,26 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn, room};
 use crate::shelf::Shelf;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+use freehold::FrameCount;
 use freehold_lru::{GroupId, Kind, LruError, LruSettings};
 
 type Lru = Room<TestPlatform, Shelf>;
 
-const ROOT: GroupId = GroupId::ROOT;
-
 /// An LRU on a machine of so many CPUs, with more frames than any limit here.
 fn with_cpus(cpus: u32) -> Lru {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(20_000))];
-    let cpus = vec![NodeId::new(0); cpus as usize];
-    let config = Config::new(&ranges, &cpus);
-    Lru::new(TestPlatform, &config, &LruSettings::default(), Shelf::default())
-}
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
+    room(20_000, cpus as usize, &LruSettings::default(), Shelf::default())
 }
 
 /// Adds a frame to the group, which may reclaim others.
 fn cache(lru: &Lru, group: GroupId, frame: u64) {
-    let pfn = Pfn::new(frame);
-    lru.add_reclaiming(pfn, group, Kind::File).expect("there is room, or content to reclaim");
-    lru.owner().contents().index.insert(pfn, frame);
+    lru.add_reclaiming(pfn(frame), group, Kind::File).expect("there is room, or content to go");
+    lru.owner().contents().index.insert(pfn(frame), frame);
 }
 
 fn is_cached(lru: &Lru, frame: u64) -> bool {
-    lru.owner().contents().index.contains_key(&Pfn::new(frame))
+    lru.owner().contents().index.contains_key(&pfn(frame))
 }
 
 /// Each CPU adds a frame; then the first works alone, with half of the limit.
@@ -81,7 +71,7 @@ fn a_group_may_have_all_of_its_limit() {
     let mut frames = 0..;
     let mut add = |group, cpu| {
         run_on(cpu);
-        lru.add(Pfn::new(frames.next().unwrap()), group, Kind::File)
+        lru.add(pfn(frames.next().unwrap()), group, Kind::File)
     };
     for cpu in 0..8 {
         add(two, cpu).unwrap();
@@ -97,7 +87,7 @@ fn a_group_may_have_all_of_its_limit() {
     assert_eq!(lru.check().stocked, FrameCount::ZERO, "at a limit, none charges ahead");
     // Nor is what comes back kept by the CPU that it comes back to.
     for frame in 0..8 {
-        lru.put(Pfn::new(frame)).unwrap();
+        lru.put(pfn(frame)).unwrap();
     }
     lru.drain_all();
     assert_eq!(lru.check().stocked, FrameCount::ZERO);
@@ -128,7 +118,7 @@ fn what_is_charged_ahead_is_a_small_part_of_a_limit() {
         let group = lru.create_group(ROOT, Some(count(limit))).unwrap();
         for cpu in 0..cpus {
             run_on(cpu);
-            lru.add(Pfn::new(cpu.into()), group, Kind::File).unwrap();
+            lru.add(pfn(cpu.into()), group, Kind::File).unwrap();
         }
         run_on(0);
         let ahead = lru.check().stocked.get();

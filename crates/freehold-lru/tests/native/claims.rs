@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use crate::common::TestPlatform;
-use crate::room::Room;
-use freehold::{Config, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
+use crate::rooms::room;
+use freehold::{FrameCount, Migrate, MigrateError, Order, Pfn};
 use freehold_lru::{Claim, Claimed, GroupId, Kind, Lru, LruError, LruSettings};
 use freehold_lru::{Owner, Scope, Verdict};
 
@@ -114,13 +114,9 @@ impl Owner for Rash {
 
 /// A cache with one frame, in a group of its own.
 fn cache(deed: Deed, answer: Result<(), MigrateError>, removes: bool) -> (&'static Cache, GroupId) {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(64))];
     let (index, released, put) = (Mutex::default(), Mutex::default(), Mutex::default());
     let owner = Rash { deed, answer, removes, cache: OnceLock::new(), index, released, put };
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus);
-    let room = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
-    let cache: &'static Cache = Box::leak(Box::new(room));
+    let cache: &'static Cache = Box::leak(Box::new(room(64, 1, &LruSettings::default(), owner)));
     assert!(cache.owner().cache.set(cache).is_ok(), "it is set once");
     let group = cache.create_group(GroupId::ROOT, None).expect("a slot is free");
     cache.add(FRAME, group, Kind::File).expect("it is new");

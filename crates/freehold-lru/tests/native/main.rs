@@ -30,6 +30,7 @@ mod policy;
 mod pressure;
 mod protect;
 mod reclaim;
+mod rooms;
 mod stress;
 mod turns;
 mod waits;

@@ -4,23 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn, reclaim};
 use crate::shelf::Shelf;
-use freehold::{Config, CpuId, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order, Pfn};
-use freehold_lru::{
-    GroupId, Kind, List, LruError, LruLock, LruSettings, Reclaimed, Scope, Verdict,
-};
+use freehold::{Config, CpuId, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order};
+use freehold_lru::{GroupId, Kind, List, LruError, LruLock, LruSettings, Scope, Verdict};
 
 type Lru = Room<TestPlatform, Shelf>;
-
-const ROOT: GroupId = GroupId::ROOT;
-
-fn pfn(number: u64) -> Pfn {
-    Pfn::new(number)
-}
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
-}
 
 /// 1000 frames on node 0, as many on node 1, and two CPUs.
 fn build(settings: LruSettings) -> Lru {
@@ -34,15 +23,6 @@ fn lru() -> Lru {
     build(LruSettings::default().groups(5))
 }
 
-/// Adds frames to a group, puts them into the owner's index, and drains.
-fn fill(lru: &Lru, frames: impl IntoIterator<Item = u64>, group: GroupId, kind: Kind) {
-    for frame in frames {
-        lru.add(pfn(frame), group, kind).expect("the frame can be added");
-        lru.owner().contents().index.insert(pfn(frame), frame);
-    }
-    lru.drain_all();
-}
-
 fn list_of(lru: &Lru, frame: u64) -> Option<List> {
     lru.frame_stats(pfn(frame)).expect("the frame was added").list
 }
@@ -53,10 +33,6 @@ fn listed(lru: &Lru, group: GroupId) -> [u64; List::COUNT] {
 
 fn charged(lru: &Lru, group: GroupId) -> u64 {
     lru.group_stats(group).expect("the group exists").charged.get()
-}
-
-fn reclaim(lru: &Lru, scope: Scope, frames: u64) -> Reclaimed {
-    lru.reclaim(scope, count(frames)).expect("the scope exists")
 }
 
 #[test]
@@ -82,20 +58,20 @@ fn a_frame_waits_in_a_batch_and_then_on_a_list() {
 fn many_are_released_at_once() {
     let lru = lru();
     let group = lru.create_group(ROOT, None).unwrap();
-    fill(&lru, (0..50).chain(2048..2060), ROOT, Kind::File);
-    fill(&lru, 100..150, group, Kind::Anon);
+    lru.fill((0..50).chain(2048..2060), ROOT, Kind::File);
+    lru.fill(100..150, group, Kind::Anon);
     let frames: Vec<_> = (0..50).chain(100..150).chain(2048..2060).map(pfn).collect();
     lru.put_bulk(&frames).unwrap();
     assert_eq!(lru.owner().take_released().len(), 112);
     lru.drain_all();
     assert_eq!((lru.check().used.get(), charged(&lru, ROOT)), (0, 0));
-    fill(&lru, 0..3, ROOT, Kind::File);
+    lru.fill(0..3, ROOT, Kind::File);
     let error = lru.put_bulk(&[pfn(0), pfn(7), pfn(1)]).unwrap_err();
     assert_eq!((error.put, error.error), (1, LruError::NotAdded));
     assert_eq!((lru.owner().take_released(), lru.check().used.get()), (vec![0], 2));
     // More than are looked at together: one in the second batch is released already, one nowhere.
     for (wrong, reason) in [(5, LruError::NotAdded), (1 << 20, LruError::ForeignFrame)] {
-        fill(&lru, 10..60, ROOT, Kind::File);
+        lru.fill(10..60, ROOT, Kind::File);
         let frames: Vec<_> = (10..50).chain([wrong]).chain(50..60).map(pfn).collect();
         let error = lru.put_bulk(&frames).unwrap_err();
         assert_eq!((error.put, error.error), (40, reason));
@@ -108,11 +84,11 @@ fn many_are_released_at_once() {
 #[test]
 fn a_frame_comes_back_on_another_node() {
     let lru = lru();
-    fill(&lru, 0..20, ROOT, Kind::File);
+    lru.fill(0..20, ROOT, Kind::File);
     lru.remove_memory(pfn(20), count(10)).unwrap();
     assert_eq!(lru.add(pfn(25), ROOT, Kind::File), Err(LruError::ForeignFrame));
     lru.add_memory(MemoryRange::new(pfn(22), count(6)).on_node(NodeId::new(1))).unwrap();
-    fill(&lru, [25], ROOT, Kind::File);
+    lru.fill([25], ROOT, Kind::File);
     assert_eq!(reclaim(&lru, Scope::Node(NodeId::new(1)), 1).reclaimed, 1);
     assert_eq!(lru.frame_stats(pfn(25)), Err(LruError::NotAdded), "the only one on its node");
 }
@@ -123,8 +99,8 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         let lru = build(LruSettings::default().groups(4).lock(lock));
         let parent = lru.create_group(ROOT, None).unwrap();
         let child = lru.create_group(parent, None).unwrap();
-        fill(&lru, (0..40).chain(2048..2050), child, Kind::File);
-        fill(&lru, 100..110, parent, Kind::File);
+        lru.fill((0..40).chain(2048..2050), child, Kind::File);
+        lru.fill(100..110, parent, Kind::File);
         lru.add(pfn(500), child, Kind::File).unwrap();
         lru.owner().contents().index.insert(pfn(500), 500);
         let isolated = lru.isolate(pfn(0)).unwrap();
@@ -154,7 +130,7 @@ fn the_frames_of_a_removed_group_go_to_its_parent() {
         lru.unpin(pfn(1)).unwrap();
         assert_eq!(reclaim(&lru, Scope::All, 100).reclaimed, 53);
         let again = lru.create_group(ROOT, None).unwrap();
-        fill(&lru, 0..5, again, Kind::Anon);
+        lru.fill(0..5, again, Kind::Anon);
         assert_eq!(listed(&lru, again), [5, 0, 0, 0, 0]);
         lru.check();
     }
@@ -176,14 +152,14 @@ fn a_limit_holds_for_the_group_and_those_below() {
     let lru = lru();
     let parent = lru.create_group(ROOT, Some(count(10))).unwrap();
     let [one, two] = [(); 2].map(|()| lru.create_group(parent, Some(count(8))).unwrap());
-    fill(&lru, 0..8, one, Kind::File);
+    lru.fill(0..8, one, Kind::File);
     assert_eq!(lru.add(pfn(8), one, Kind::File), Err(LruError::GroupLimit(one)));
-    fill(&lru, 10..12, two, Kind::File);
+    lru.fill(10..12, two, Kind::File);
     assert_eq!(lru.add(pfn(12), two, Kind::File), Err(LruError::GroupLimit(parent)));
     lru.check();
     assert_eq!(charged(&lru, two), 2);
     // Reclaim makes room in the group whose limit was hit, and in no other.
-    fill(&lru, 20..30, ROOT, Kind::File);
+    lru.fill(20..30, ROOT, Kind::File);
     lru.add_reclaiming(pfn(12), two, Kind::File).unwrap();
     assert!([[0], [10]].contains(&lru.owner().take_released()[..].try_into().unwrap()));
     assert_eq!(listed(&lru, ROOT), [0, 0, 10, 0, 0]);
@@ -219,7 +195,7 @@ fn a_lowered_limit_holds_whatever_cpus_have_charged_ahead() {
 #[test]
 fn reclaim_takes_what_waited_longest_and_leaves_what_is_active() {
     let lru = lru();
-    fill(&lru, 0..100, ROOT, Kind::File);
+    lru.fill(0..100, ROOT, Kind::File);
     for frame in 0..40 {
         lru.activate(pfn(frame)).unwrap();
     }
@@ -258,7 +234,7 @@ fn a_few_frames_that_are_all_in_use_can_still_be_had() {
     for frames in 1..9 {
         let lru = lru();
         let group = lru.create_group(GroupId::ROOT, Some(count(frames))).expect("a slot is free");
-        fill(&lru, 0..frames, group, Kind::File);
+        lru.fill(0..frames, group, Kind::File);
         (0..frames).for_each(|frame| lru.activate(pfn(frame)).expect("it is in use"));
         lru.drain_all();
         (0..frames).for_each(|frame| lru.mark_accessed(pfn(frame)).expect("it is in use"));
@@ -273,7 +249,7 @@ fn a_few_frames_that_are_all_in_use_can_still_be_had() {
 #[test]
 fn a_refusal_loses_nothing() {
     let lru = lru();
-    fill(&lru, 0..7, ROOT, Kind::File);
+    lru.fill(0..7, ROOT, Kind::File);
     {
         let mut contents = lru.owner().contents();
         let verdicts = [Verdict::Keep, Verdict::Activate, Verdict::Failed];
@@ -295,7 +271,7 @@ fn a_refusal_loses_nothing() {
 #[test]
 fn a_panic_of_the_owner_loses_nothing() {
     let lru = lru();
-    fill(&lru, 0..10, ROOT, Kind::File);
+    lru.fill(0..10, ROOT, Kind::File);
     lru.owner().contents().panics_at = Some(pfn(5));
     let outcome = catch_unwind(AssertUnwindSafe(|| reclaim(&lru, Scope::All, 10)));
     assert!(outcome.is_err());
@@ -312,9 +288,9 @@ fn reclaim_keeps_to_its_scope() {
     let lru = lru();
     let group = lru.create_group(ROOT, None).unwrap();
     let below = lru.create_group(group, None).unwrap();
-    fill(&lru, (0..5).chain(2048..2053), ROOT, Kind::File);
-    fill(&lru, 10..15, group, Kind::Anon);
-    fill(&lru, 20..25, below, Kind::File);
+    lru.fill((0..5).chain(2048..2053), ROOT, Kind::File);
+    lru.fill(10..15, group, Kind::Anon);
+    lru.fill(20..25, below, Kind::File);
     reclaim(&lru, Scope::Node(NodeId::new(1)), 100);
     assert_eq!(lru.owner().take_released(), (2048..2053).collect::<Vec<_>>());
     reclaim(&lru, Scope::Group(group), 100);
@@ -339,7 +315,7 @@ fn frames_in_batches_are_found_when_nothing_else_is_left() {
 fn content_migrates_with_all_that_is_known_of_it() {
     let lru = lru();
     let group = lru.create_group(ROOT, None).unwrap();
-    fill(&lru, [0, 1], group, Kind::Anon);
+    lru.fill([0, 1], group, Kind::Anon);
     lru.pin(pfn(0)).unwrap();
     lru.drain_all();
     let migrate = |from, to| lru.migrate(pfn(from), pfn(to), Order::ZERO);

@@ -10,13 +10,13 @@ use crate::common::{TestPlatform, run_on};
 use crate::fixed;
 use crate::machine::Machine;
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn, room};
 use crate::shelf::{Shelf, forget};
-use freehold::{Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::{Config, Error, MemoryRange, NodeId, Order, Pfn, Request};
 use freehold_linux::ZoneLock;
-use freehold_lru::{BATCH_MAX, Claim, FrameRef, GroupId, Kind, LruError, LruSettings, Owner};
+use freehold_lru::{BATCH_MAX, Claim, FrameRef, Kind, LruError, LruSettings, Owner};
 use freehold_lru::{List, Reclaimed, Scope, Verdict};
 
-const ROOT: GroupId = GroupId::ROOT;
 const FRAMES: u64 = 2048;
 
 type Cache<O> = Room<TestPlatform, O>;
@@ -26,19 +26,9 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
-fn pfn(number: u64) -> Pfn {
-    Pfn::new(number)
-}
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
-}
-
 /// An LRU for frames on two CPUs.
 fn build<O: Owner>(settings: &LruSettings, owner: O) -> Cache<O> {
-    let ranges = [MemoryRange::new(pfn(0), count(FRAMES))];
-    run_on(0);
-    Room::new(TestPlatform, &Config::new(&ranges, &[NodeId::new(0); 2]), settings, owner)
+    room(FRAMES, 2, settings, owner)
 }
 
 type Answer = dyn Fn(&Cache<Told>, &[Pfn], &mut [Verdict]);

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::TestPlatform;
 use crate::room::Room;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn};
+use crate::rooms::{ROOT, count, pfn, room};
+use freehold::{Order, Pfn};
 use freehold_lru::{
     Claim, GroupId, Kind, List, LruError, LruPolicy, LruSettings, Owner, Scope, Shadow, Verdict,
 };
-
-const ROOT: GroupId = GroupId::ROOT;
 
 /// Drops all that it is asked for, and keeps the shadows, by frame.
 #[derive(Default)]
@@ -33,32 +32,27 @@ impl Owner for Shadows {
 type Lru = Room<TestPlatform, Shadows>;
 
 fn lru(policy: LruPolicy) -> Lru {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(10_000))];
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus);
-    let settings = LruSettings::default().policy(policy);
-    Lru::new(TestPlatform, &config, &settings, Shadows::default())
+    room(10_000, 1, &LruSettings::default().policy(policy), Shadows::default())
 }
 
 fn fill(lru: &Lru, frames: std::ops::Range<u64>, group: GroupId) {
-    frames.for_each(|frame| lru.add(Pfn::new(frame), group, Kind::File).expect("it is new"));
+    frames.for_each(|frame| lru.add(pfn(frame), group, Kind::File).expect("it is new"));
     lru.drain_all();
 }
 
 fn use_all(lru: &Lru, frames: std::ops::Range<u64>, times: usize) {
     for _ in 0..times {
-        frames.clone().for_each(|frame| lru.mark_accessed(Pfn::new(frame)).expect("it is cached"));
+        frames.clone().for_each(|frame| lru.mark_accessed(pfn(frame)).expect("it is cached"));
     }
 }
 
 fn evict(lru: &Lru, group: GroupId, frames: u64) {
-    let done = lru.reclaim(Scope::Group(group), FrameCount::new(frames)).expect("it is there");
+    let done = lru.reclaim(Scope::Group(group), count(frames)).expect("it is there");
     assert_eq!(done.reclaimed, frames);
 }
 
 fn is_cached(lru: &Lru, frame: u64) -> bool {
-    lru.frame_stats(Pfn::new(frame)).is_ok()
+    lru.frame_stats(pfn(frame)).is_ok()
 }
 
 fn shadow(lru: &Lru, frame: u64) -> Shadow {
@@ -67,13 +61,13 @@ fn shadow(lru: &Lru, frame: u64) -> Shadow {
 
 /// Adds a frame again; returns whether its content should have stayed.
 fn read_again(lru: &Lru, frame: u64, group: GroupId) -> bool {
-    lru.add(Pfn::new(frame), group, Kind::File).expect("it was evicted");
-    lru.refault(Pfn::new(frame), shadow(lru, frame)).expect("it was added")
+    lru.add(pfn(frame), group, Kind::File).expect("it was evicted");
+    lru.refault(pfn(frame), shadow(lru, frame)).expect("it was added")
 }
 
 fn list_of(lru: &Lru, frame: u64) -> Option<List> {
     lru.drain_all();
-    lru.frame_stats(Pfn::new(frame)).expect("it is cached").list
+    lru.frame_stats(pfn(frame)).expect("it is cached").list
 }
 
 #[test]
@@ -83,7 +77,7 @@ fn content_that_comes_back_soon_is_active() {
         let group = lru.create_group(ROOT, None).unwrap();
         fill(&lru, 0..1000, group);
         for frame in 500..600 {
-            lru.activate(Pfn::new(frame)).unwrap();
+            lru.activate(pfn(frame)).unwrap();
         }
         lru.drain_all();
         evict(&lru, group, 50);
@@ -107,19 +101,19 @@ fn a_shadow_of_another_group_says_nothing() {
     let [one, two] = [0, 1].map(|_| lru.create_group(ROOT, None).unwrap());
     fill(&lru, 0..100, one);
     fill(&lru, 100..200, two);
-    (50..100).for_each(|frame| lru.activate(Pfn::new(frame)).unwrap());
+    (50..100).for_each(|frame| lru.activate(pfn(frame)).unwrap());
     lru.drain_all();
     evict(&lru, one, 5);
-    assert_eq!(lru.refault(Pfn::new(150), shadow(&lru, 1)), Ok(false));
-    assert_eq!(lru.refault(Pfn::new(2), shadow(&lru, 2)), Err(LruError::NotAdded));
-    assert_eq!(lru.refault(Pfn::new(20_000), shadow(&lru, 2)), Err(LruError::ForeignFrame));
-    lru.add(Pfn::new(1), one, Kind::Anon).unwrap();
-    assert_eq!(lru.refault(Pfn::new(1), shadow(&lru, 1)), Ok(false), "it is of another kind");
-    lru.add(Pfn::new(2), one, Kind::File).unwrap();
+    assert_eq!(lru.refault(pfn(150), shadow(&lru, 1)), Ok(false));
+    assert_eq!(lru.refault(pfn(2), shadow(&lru, 2)), Err(LruError::NotAdded));
+    assert_eq!(lru.refault(pfn(20_000), shadow(&lru, 2)), Err(LruError::ForeignFrame));
+    lru.add(pfn(1), one, Kind::Anon).unwrap();
+    assert_eq!(lru.refault(pfn(1), shadow(&lru, 1)), Ok(false), "it is of another kind");
+    lru.add(pfn(2), one, Kind::File).unwrap();
     for bits in [0, u64::MAX, 1 << 61] {
-        assert_eq!(lru.refault(Pfn::new(2), Shadow::from_bits(bits)), Ok(false));
+        assert_eq!(lru.refault(pfn(2), Shadow::from_bits(bits)), Ok(false));
     }
-    assert_eq!(lru.refault(Pfn::new(2), shadow(&lru, 2)), Ok(true));
+    assert_eq!(lru.refault(pfn(2), shadow(&lru, 2)), Ok(true));
     // A later group in the same slot begins anew.
     lru.remove_group(two).unwrap();
     let (old, mut next) = (shadow(&lru, 3), two);
@@ -127,8 +121,8 @@ fn a_shadow_of_another_group_says_nothing() {
     lru.remove_group(one).unwrap();
     for nth in 0..200 {
         next = lru.create_group(ROOT, None).unwrap();
-        lru.add(Pfn::new(1000 + nth), next, Kind::File).unwrap();
-        assert_eq!(lru.refault(Pfn::new(1000 + nth), old), Ok(false));
+        lru.add(pfn(1000 + nth), next, Kind::File).unwrap();
+        assert_eq!(lru.refault(pfn(1000 + nth), old), Ok(false));
         assert_eq!(lru.group_stats(next).unwrap().refaulted, 0);
         lru.remove_group(next).unwrap();
     }
@@ -142,11 +136,10 @@ fn content_that_comes_back_challenges_what_is_active() {
     let lru = lru(LruPolicy::TwoLists);
     let group = lru.create_group(ROOT, None).unwrap();
     fill(&lru, 0..1000, group);
-    (0..400).for_each(|frame| lru.activate(Pfn::new(frame)).unwrap());
+    (0..400).for_each(|frame| lru.activate(pfn(frame)).unwrap());
     lru.drain_all();
     evict(&lru, group, 100);
-    let deactivated =
-        |lru: &Lru| lru.reclaim(Scope::Group(group), FrameCount::new(20)).unwrap().deactivated;
+    let deactivated = |lru: &Lru| lru.reclaim(Scope::Group(group), count(20)).unwrap().deactivated;
     assert_eq!(deactivated(&lru), 0);
     assert!(read_again(&lru, 450, group));
     assert!(deactivated(&lru) > 0);
@@ -185,7 +178,7 @@ fn with_the_scan_resistant_policy_two_uses_keep_a_frame() {
 fn a_loop_over_more_than_there_is_room_for_hits() {
     let hits = |policy| {
         let lru = lru(policy);
-        let group = lru.create_group(ROOT, Some(FrameCount::new(1000))).unwrap();
+        let group = lru.create_group(ROOT, Some(count(1000))).unwrap();
         let mut hits = 0;
         for at in 0..20_000 {
             let frame = at % 1100;
@@ -194,10 +187,10 @@ fn a_loop_over_more_than_there_is_room_for_hits() {
                 use_all(&lru, frame..frame + 1, 1);
                 continue;
             }
-            lru.add_reclaiming(Pfn::new(frame), group, Kind::File).unwrap();
+            lru.add_reclaiming(pfn(frame), group, Kind::File).unwrap();
             let known = lru.owner().0.lock().unwrap().get(&frame).copied();
             if let Some(shadow) = known {
-                lru.refault(Pfn::new(frame), shadow).unwrap();
+                lru.refault(pfn(frame), shadow).unwrap();
             }
         }
         hits / 100

@@ -2,33 +2,15 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
+use crate::rooms::{ROOT, count, room};
 use crate::shelf::Shelf;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+use freehold::{FrameCount, Pfn};
 use freehold_lru::{GroupId, Kind, LruError, LruSettings, Scope};
 
 type Lru = Room<TestPlatform, Shelf>;
 
-const ROOT: GroupId = GroupId::ROOT;
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
-}
-
 fn lru(cpus: usize) -> Lru {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), count(20_000))];
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config::new(&ranges, &cpus);
-    Lru::new(TestPlatform, &config, &LruSettings::default(), Shelf::default())
-}
-
-/// Adds so many frames to a group, beginning with number `first`.
-fn fill(lru: &Lru, first: u64, frames: u64, group: GroupId) {
-    for frame in (first..first + frames).map(Pfn::new) {
-        lru.add(frame, group, Kind::File).expect("there is room");
-        lru.owner().contents().index.insert(frame, frame.get());
-    }
-    lru.drain_all();
+    room(20_000, cpus, &LruSettings::default(), Shelf::default())
 }
 
 fn group(lru: &Lru, parent: GroupId) -> GroupId {
@@ -48,14 +30,14 @@ fn reclaim(lru: &Lru, frames: u64) -> u64 {
 fn min_is_left_alone_whatever_is_asked_for() {
     let lru = lru(1);
     let [one, two] = [group(&lru, ROOT), group(&lru, ROOT)];
-    fill(&lru, 0, 1000, one);
-    fill(&lru, 1000, 1000, two);
+    lru.fill(0..1000, one, Kind::File);
+    lru.fill(1000..2000, two, Kind::File);
     lru.set_min(one, count(600)).unwrap();
     assert_eq!(reclaim(&lru, 1900), 1400);
     assert_eq!((charged(&lru, one), charged(&lru, two)), (600, 0));
     assert_eq!(reclaim(&lru, 1), 0);
     // It is no limit, and no protection from the group itself.
-    fill(&lru, 5000, 50, one);
+    lru.fill(5000..5050, one, Kind::File);
     assert_eq!(reclaim(&lru, 100), 50);
     let own = lru.reclaim(Scope::Group(one), count(100)).unwrap();
     assert_eq!(own.reclaimed, 100);
@@ -68,8 +50,8 @@ fn min_is_left_alone_whatever_is_asked_for() {
 fn low_is_left_alone_while_there_is_something_else() {
     let lru = lru(1);
     let [one, two] = [group(&lru, ROOT), group(&lru, ROOT)];
-    fill(&lru, 0, 1000, one);
-    fill(&lru, 1000, 1000, two);
+    lru.fill(0..1000, one, Kind::File);
+    lru.fill(1000..2000, two, Kind::File);
     lru.set_low(one, count(600)).unwrap();
     lru.set_min(one, count(100)).unwrap();
     assert_eq!(reclaim(&lru, 1900), 1400);
@@ -84,8 +66,8 @@ fn low_is_left_alone_while_there_is_something_else() {
 fn what_is_beyond_the_protection_bears_in_proportion() {
     let lru = lru(1);
     let [one, two] = [group(&lru, ROOT), group(&lru, ROOT)];
-    fill(&lru, 0, 6000, one);
-    fill(&lru, 6000, 3000, two);
+    lru.fill(0..6000, one, Kind::File);
+    lru.fill(6000..9000, two, Kind::File);
     lru.set_low(one, count(3000)).unwrap();
     for _ in 0..32 {
         assert_eq!(reclaim(&lru, 31), 31);
@@ -99,8 +81,8 @@ fn groups_share_what_the_one_above_them_has() {
     let lru = lru(1);
     let parent = group(&lru, ROOT);
     let [one, two] = [group(&lru, parent), group(&lru, parent)];
-    fill(&lru, 0, 1000, one);
-    fill(&lru, 1000, 1000, two);
+    lru.fill(0..1000, one, Kind::File);
+    lru.fill(1000..2000, two, Kind::File);
     lru.set_min(one, count(600)).unwrap();
     lru.set_min(two, count(300)).unwrap();
     lru.set_min(parent, count(450)).unwrap();
@@ -110,8 +92,8 @@ fn groups_share_what_the_one_above_them_has() {
     assert!(left[0].abs_diff(300) < 60 && left[1].abs_diff(150) < 60, "{left:?}");
     assert_eq!(charged(&lru, parent), left[0] + left[1]);
     // For reclaim within the parent, each has what it asks for.
-    fill(&lru, 2000, 1000, one);
-    fill(&lru, 3000, 1000, two);
+    lru.fill(2000..3000, one, Kind::File);
+    lru.fill(3000..4000, two, Kind::File);
     lru.reclaim(Scope::Group(parent), count(5000)).unwrap();
     assert_eq!([charged(&lru, one), charged(&lru, two)], [600, 300]);
     // Without protection of the parent's they have none.
@@ -127,7 +109,7 @@ fn a_group_with_a_high_reclaims_from_itself_and_is_refused_nothing() {
         let lru = lru(cpus);
         let [one, other] = [group(&lru, ROOT), group(&lru, ROOT)];
         let below = group(&lru, one);
-        fill(&lru, 10_000, 100, other);
+        lru.fill(10_000..10_100, other, Kind::File);
         lru.set_high(one, Some(count(200))).unwrap();
         for frame in 0..2000 {
             run_on((frame % cpus as u64) as u32);
@@ -139,13 +121,13 @@ fn a_group_with_a_high_reclaims_from_itself_and_is_refused_nothing() {
         let left = charged(&lru, one);
         assert!((150..=210).contains(&left), "{left} with {cpus} CPUs");
         // What does not reclaim leaves that to others.
-        fill(&lru, 5000, 500, below);
+        lru.fill(5000..5500, below, Kind::File);
         assert_eq!(charged(&lru, one), left + 500);
         assert_eq!(lru.balance_groups().reclaimed, left + 300);
         assert_eq!((charged(&lru, one), charged(&lru, other)), (200, 100));
         assert_eq!(lru.balance_groups(), Default::default());
         lru.set_high(one, None).unwrap();
-        fill(&lru, 6000, 500, below);
+        lru.fill(6000..6500, below, Kind::File);
         assert_eq!(lru.balance_groups(), Default::default());
         lru.check();
     }
@@ -160,9 +142,9 @@ fn each_group_is_balanced_by_its_own_bound() {
     lru.set_high(one, Some(count(100))).unwrap();
     lru.set_high(other, Some(count(500))).unwrap();
     lru.set_high(below, Some(count(200))).unwrap();
-    fill(&lru, 0, 300, one);
-    fill(&lru, 1000, 150, other);
-    fill(&lru, 2000, 300, below);
+    lru.fill(0..300, one, Kind::File);
+    lru.fill(1000..1150, other, Kind::File);
+    lru.fill(2000..2300, below, Kind::File);
     assert_eq!(lru.balance_groups().reclaimed, 300);
     assert_eq!((charged(&lru, one), charged(&lru, other), charged(&lru, below)), (100, 350, 200));
     lru.check();

@@ -6,50 +6,20 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn, reclaim, room};
 use crate::shelf::Shelf;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn};
+use freehold::{Config, MemoryRange, NodeId, Order, Pfn};
 use freehold_lru::{
-    Claim, GroupId, Kind, Lru, LruError, LruPolicy, LruSettings, Owner, Reclaimed, Scope, Verdict,
+    Claim, GroupId, Kind, Lru, LruError, LruPolicy, LruSettings, Owner, Scope, Verdict,
 };
-
-const ROOT: GroupId = GroupId::ROOT;
-
-fn pfn(number: u64) -> Pfn {
-    Pfn::new(number)
-}
-
-fn count(frames: u64) -> FrameCount {
-    FrameCount::new(frames)
-}
 
 /// 1000 frames and two CPUs.
 fn build<O: Owner>(settings: &LruSettings, owner: O) -> Room<TestPlatform, O> {
-    let ranges = [MemoryRange::new(pfn(0), count(1000))];
-    let cpus = [NodeId::new(0); 2];
-    run_on(0);
-    Room::new(TestPlatform, &Config::new(&ranges, &cpus), settings, owner)
+    room(1000, 2, settings, owner)
 }
 
 fn lru() -> Room<TestPlatform, Shelf> {
     build(&LruSettings::default(), Shelf::default())
-}
-
-/// Adds frames to a group, puts them into the owner's index, and drains.
-fn fill(
-    lru: &Room<TestPlatform, Shelf>,
-    frames: impl IntoIterator<Item = u64>,
-    group: GroupId,
-    kind: Kind,
-) {
-    for frame in frames {
-        lru.add(pfn(frame), group, kind).expect("the frame can be added");
-        lru.owner().contents().index.insert(pfn(frame), frame);
-    }
-    lru.drain_all();
-}
-
-fn reclaim<O: Owner>(lru: &Room<TestPlatform, O>, scope: Scope, frames: u64) -> Reclaimed {
-    lru.reclaim(scope, count(frames)).expect("the scope exists")
 }
 
 #[test]
@@ -57,7 +27,7 @@ fn a_group_over_its_new_limit_shrinks_to_it() {
     for limit in [0, 1, 10, 99] {
         let lru = lru();
         let group = lru.create_group(ROOT, None).unwrap();
-        fill(&lru, 0..100, group, Kind::File);
+        lru.fill(0..100, group, Kind::File);
         lru.set_max(group, Some(count(limit))).unwrap();
         let added = lru.add_reclaiming(pfn(500), group, Kind::File);
         assert_eq!(added.is_ok(), limit > 0, "{limit}: {added:?}");
@@ -72,7 +42,7 @@ fn a_group_over_its_new_limit_shrinks_to_it() {
 fn frames_in_use_do_not_shield_active_ones() {
     let lru = lru();
     let group = lru.create_group(ROOT, Some(count(20))).unwrap();
-    fill(&lru, 0..20, group, Kind::File);
+    lru.fill(0..20, group, Kind::File);
     (0..10).for_each(|frame| lru.get(pfn(frame)).unwrap());
     (10..20).for_each(|frame| lru.activate(pfn(frame)).unwrap());
     lru.drain_all();
@@ -85,7 +55,7 @@ fn all_frames_can_be_had_however_active() {
     for used in [false, true] {
         for frames in (1..80).chain([200, 999]) {
             let lru = lru();
-            fill(&lru, 0..frames, ROOT, Kind::File);
+            lru.fill(0..frames, ROOT, Kind::File);
             (0..frames).for_each(|frame| lru.activate(pfn(frame)).unwrap());
             lru.drain_all();
             if used {
@@ -112,8 +82,8 @@ fn a_frame_in_use_again_and_again_can_be_had_from_the_batch_of_another_cpu() {
 fn no_swappiness_but_none_keeps_a_kind_out_of_reach() {
     for swappiness in [0, 1, 100, 199, 200] {
         let lru = build(&LruSettings::default().swappiness(swappiness), Shelf::default());
-        fill(&lru, 0..40, ROOT, Kind::Anon);
-        fill(&lru, 40..80, ROOT, Kind::File);
+        lru.fill(0..40, ROOT, Kind::Anon);
+        lru.fill(40..80, ROOT, Kind::File);
         // One of each that cannot be reclaimed.
         lru.get(pfn(0)).unwrap();
         lru.get(pfn(40)).unwrap();
@@ -130,13 +100,13 @@ fn groups_take_turns() {
         let lru = build(&settings, Shelf::default());
         let groups: Vec<_> = (1..slots).map(|_| lru.create_group(ROOT, None).unwrap()).collect();
         let home = |frame: u64| groups[frame as usize % groups.len()];
-        (0..groups.len() as u64).for_each(|frame| fill(&lru, [frame], home(frame), Kind::File));
+        (0..groups.len() as u64).for_each(|frame| lru.fill([frame], home(frame), Kind::File));
         let mut turns = vec![0; groups.len()];
         for _ in 0..2 * slots {
             assert_eq!(reclaim(&lru, Scope::All, 1).reclaimed, 1);
             let frame = lru.owner().take_released()[0];
             turns[frame as usize] += 1;
-            fill(&lru, [frame], home(frame), Kind::File);
+            lru.fill([frame], home(frame), Kind::File);
         }
         // The turn of the root, which has none, goes to the next group.
         assert!(turns.iter().all(|turns| (2..=4).contains(turns)), "{slots}: {turns:?}");

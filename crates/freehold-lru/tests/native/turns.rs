@@ -3,13 +3,12 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::room::Room;
+use crate::rooms::{ROOT, count, pfn};
 use crate::shelf::Shelf;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Pfn};
+use freehold::{Config, MemoryRange, NodeId};
 use freehold_lru::{GroupId, Kind, LruSettings, Scope};
 
 type Lru = Room<TestPlatform, Shelf>;
-
-const ROOT: GroupId = GroupId::ROOT;
 
 /// An LRU of so many slots and nodes, with groups of these sizes: their frames lie side by side on
 /// each node.
@@ -18,8 +17,8 @@ fn with_groups(slots: u32, nodes: u16, sizes: &[u64]) -> (Lru, Vec<GroupId>) {
     let all = sizes.iter().sum::<u64>();
     let ranges: Vec<_> = (0..nodes)
         .map(|node| {
-            let start = Pfn::new(u64::from(node) * all.next_multiple_of(1024));
-            MemoryRange::new(start, FrameCount::new(all)).on_node(NodeId::new(node))
+            let start = pfn(u64::from(node) * all.next_multiple_of(1024));
+            MemoryRange::new(start, count(all)).on_node(NodeId::new(node))
         })
         .collect();
     let cpus = [NodeId::new(0)];
@@ -34,7 +33,7 @@ fn with_groups(slots: u32, nodes: u16, sizes: &[u64]) -> (Lru, Vec<GroupId>) {
             for _ in 0..size {
                 lru.add(at, group, Kind::File).expect("it is memory");
                 lru.owner().contents().index.insert(at, at.get());
-                at += FrameCount::new(1);
+                at += count(1);
             }
         }
     }
@@ -53,7 +52,7 @@ fn check_shares(slots: u32, nodes: u16, sizes: &[u64], at_a_time: u64) {
     let before = charged(&lru, &groups);
     let all = before.iter().sum::<u64>();
     for _ in 0..all / 10 / at_a_time {
-        lru.reclaim(Scope::All, FrameCount::new(at_a_time)).unwrap();
+        lru.reclaim(Scope::All, count(at_a_time)).unwrap();
     }
     let after = charged(&lru, &groups);
     let paid: Vec<_> = before.iter().zip(&after).map(|(before, after)| before - after).collect();
@@ -115,9 +114,9 @@ fn groups_that_come_and_go_take_no_turns_of_others() {
     for _ in 0..300 {
         // A new group is the first one in a walk.
         let guest = lru.create_group(ROOT, None).unwrap();
-        lru.reclaim(Scope::All, FrameCount::new(5)).unwrap();
+        lru.reclaim(Scope::All, count(5)).unwrap();
         lru.remove_group(guest).unwrap();
-        lru.reclaim(Scope::All, FrameCount::new(5)).unwrap();
+        lru.reclaim(Scope::All, count(5)).unwrap();
     }
     let after = charged(&lru, &groups);
     for (before, after) in before.iter().zip(&after) {
@@ -132,8 +131,8 @@ fn reclaim_within_a_group_takes_no_turns_of_others() {
     let (lru, groups) = with_groups(64, 1, &[5000, 5000, 5000, 5000]);
     let before = charged(&lru, &groups);
     for _ in 0..600 {
-        lru.reclaim(Scope::Group(groups[1]), FrameCount::new(1)).unwrap();
-        lru.reclaim(Scope::All, FrameCount::new(3)).unwrap();
+        lru.reclaim(Scope::Group(groups[1]), count(1)).unwrap();
+        lru.reclaim(Scope::All, count(3)).unwrap();
     }
     let after = charged(&lru, &groups);
     let paid: Vec<_> = before.iter().zip(&after).map(|(before, after)| before - after).collect();

@@ -114,7 +114,7 @@ fn read(file: &str, text: &str) -> Result<Spec, Problem> {
     let summary =
         take(&mut top, "summary").map(|entry| string(&entry).map(str::to_owned)).transpose()?;
     let mut figures: Vec<Option<Figure>> = match &base {
-        Some(spec) => spec.figures().map(|(_, figure)| Some(figure.clone())).collect(),
+        Some(base) => base.figures().map(|(_, figure)| Some(taken_from(base, figure))).collect(),
         None => vec![None; Key::ALL.len()],
     };
     let mut lists = Lists::default();
@@ -144,6 +144,12 @@ fn read(file: &str, text: &str) -> Result<Spec, Problem> {
     };
     spec.check().map_err(|BadSpec { reason, .. }| (0..0, reason))?;
     Ok(spec)
+}
+
+/// A figure of a machine that starts from this one.
+fn taken_from(base: &Spec, figure: &Figure) -> Figure {
+    let source = format!("taken from {}: {}", base.name, figure.source);
+    Figure { value: figure.value, source: source.into() }
 }
 
 /// Reads one table of figures, such as `[latency]`.

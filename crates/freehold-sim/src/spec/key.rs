@@ -181,11 +181,6 @@ impl Key {
         matches!(self.unit(), Unit::Count | Unit::Kib)
     }
 
-    /// Whether the figure is the price of work outside the allocator, which only workloads charge.
-    pub fn is_workload(self) -> bool {
-        matches!(self.section(), "workload" | "calibrated")
-    }
-
     /// The figure of this section and name.
     pub fn find(section: &str, name: &str) -> Option<Key> {
         Key::ALL.iter().copied().find(|key| key.section() == section && key.name() == name)

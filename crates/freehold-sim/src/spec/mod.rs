@@ -5,7 +5,6 @@ mod file;
 mod key;
 mod near;
 mod presets;
-mod servers;
 mod usual;
 
 use std::borrow::Cow;

@@ -8,7 +8,7 @@ const E_CORE: &str = "derived: 1 / 0.64; The Intel 12th Gen Core i9-12900K Revie
     anandtech.com/show/17047: an E core has up to 64 % of a P core in SPEC CPU 2017";
 const LP_CORE: &str = "derived: that of an E core times 3.8 / 2.5 GHz; Intel ARK, Core Ultra 9 \
     185H: turbo clocks of E cores and low-power ones";
-pub(super) const SAME_SOCKET: &str = "derived: local times 125 / 113; \
+const SAME_SOCKET: &str = "derived: local times 125 / 113; \
     anandtech.com/show/14694, EPYC 7742: 113 ns with NPS4, and 122 with NPS1, the mean of a near \
     quarter and three others";
 const MEMORY_ONLY: &str = "derived: the middle of 140 to 410 ns; J. Liu et al., Dissecting CXL \

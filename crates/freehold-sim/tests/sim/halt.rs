@@ -128,13 +128,10 @@ fn a_planted_call_that_never_ends_counts_as_waiting() {
     let halt = Some(Halt { cpu: 0, call: 0, step: 0, patience_accesses: PATIENCE_ACCESSES });
     machine.set_faults(Faults { halt, hangs: Some(2), ..Faults::default() });
     let rows = Rows::new(&mut machine, 3);
-    for cpu in 0..3 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            Sim.in_call(|_| rows.get(cpu).words[0].fetch_add(1, Relaxed));
-            Sim.in_call(|_| rows.get(cpu).words[0].fetch_add(1, Relaxed));
-        });
-    }
+    rows.share(&mut machine, 0..3, move |rows, cpu, _| {
+        Sim.in_call(|_| rows.get(cpu).words[0].fetch_add(1, Relaxed));
+        Sim.in_call(|_| rows.get(cpu).words[0].fetch_add(1, Relaxed));
+    });
     machine.run().unwrap();
     assert_eq!(machine.waiting(), [Waiting { cpu: 2, lock: None }]);
 }

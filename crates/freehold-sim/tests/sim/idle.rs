@@ -105,21 +105,18 @@ fn no_idle_cpu_is_lost_under_any_schedule() {
         machine.set_faults(Faults { departures: Vec::new(), ..Faults::swarm(seed, 4, 10_000) });
         let rows = Rows::new(&mut machine, 1);
         let gate = machine.barrier(4);
-        for cpu in [0, 1, 56, 57] {
-            let rows = rows.clone();
-            machine.spawn(cpu, move |handle| {
-                for _ in 0..50 {
-                    handle.idle_ns(300);
-                    rows.get(0).lock.lock();
-                    rows.get(0).words[0].fetch_add(1, Relaxed);
-                    handle.idle_ns(10);
-                    rows.get(0).lock.unlock();
-                }
-                handle.wait(gate);
-                handle.idle_ns(0);
-                assert_eq!(rows.get(0).words[0].load(Relaxed), 200);
-            });
-        }
+        rows.share(&mut machine, [0, 1, 56, 57], move |rows, _, handle| {
+            for _ in 0..50 {
+                handle.idle_ns(300);
+                rows.get(0).lock.lock();
+                rows.get(0).words[0].fetch_add(1, Relaxed);
+                handle.idle_ns(10);
+                rows.get(0).lock.unlock();
+            }
+            handle.wait(gate);
+            handle.idle_ns(0);
+            assert_eq!(rows.get(0).words[0].load(Relaxed), 200);
+        });
         let report = machine.run().unwrap();
         assert_eq!(report.cpus, 4);
         near(report.time.idle_ns, 4.0 * 50.0 * 310.0);

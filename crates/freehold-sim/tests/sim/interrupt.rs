@@ -26,18 +26,15 @@ fn run(interrupts_per_million: u32, irqs_off: bool) -> u64 {
         inside.get(1).words[handle.cpu().index()].fetch_add(1, Relaxed);
         counts.set(counts.get() + 1);
     });
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            let irqs = irqs_off.then(|| Sim.irq_save());
-            for _ in 0..ROUNDS {
-                rows.get(0).lock.lock();
-                rows.get(0).words[0].fetch_add(1, Relaxed);
-                rows.get(0).lock.unlock();
-            }
-            irqs.into_iter().for_each(|irqs| Sim.irq_restore(irqs));
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, _, _| {
+        let irqs = irqs_off.then(|| Sim.irq_save());
+        for _ in 0..ROUNDS {
+            rows.get(0).lock.lock();
+            rows.get(0).words[0].fetch_add(1, Relaxed);
+            rows.get(0).lock.unlock();
+        }
+        irqs.into_iter().for_each(|irqs| Sim.irq_restore(irqs));
+    });
     machine.run().unwrap();
     assert_eq!(rows.get(0).words[0].load(Relaxed), 2 * ROUNDS);
     let of_cpus = [0, 1].map(|cpu| rows.get(1).words[cpu].load(Relaxed));

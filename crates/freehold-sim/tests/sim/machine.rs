@@ -142,13 +142,10 @@ fn loses_an_update(schedule: Schedule, seed: u64) -> bool {
     let mut machine = Machine::new(&preset("uma-2").unwrap(), seed).unwrap();
     machine.set_schedule(schedule);
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            let word = &rows.get(0).words[0];
-            word.store(word.load(Relaxed) + 1, Relaxed);
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, _, _| {
+        let word = &rows.get(0).words[0];
+        word.store(word.load(Relaxed) + 1, Relaxed);
+    });
     machine.run().unwrap();
     rows.get(0).words[0].load(Relaxed) != 2
 }
@@ -170,15 +167,12 @@ fn a_stopped_holder_keeps_the_others_waiting() {
         ..Faults::default()
     });
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            for _ in 0..10 {
-                rows.get(0).lock.lock();
-                rows.get(0).lock.unlock();
-            }
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, _, _| {
+        for _ in 0..10 {
+            rows.get(0).lock.lock();
+            rows.get(0).lock.unlock();
+        }
+    });
     let report = machine.run().unwrap();
     let lock = report.lock("zone_lock").unwrap();
     assert!(lock.hold_ns_max > 10_000.0, "{}", lock.hold_ns_max);
@@ -217,18 +211,15 @@ fn a_torn_compare_exchange_loses_updates() {
         machine.set_schedule(Schedule::Random { switches_per_million: 300_000 });
         machine.set_faults(Faults { torn, ..Faults::default() });
         let rows = Rows::new(&mut machine, 1);
-        for cpu in 0..2 {
-            let rows = rows.clone();
-            machine.spawn(cpu, move |_| {
-                let word = &rows.get(0).words[0];
-                for _ in 0..100 {
-                    let mut held = word.load(Relaxed);
-                    while let Err(now) = word.compare_exchange(held, held + 1, Relaxed, Relaxed) {
-                        held = now;
-                    }
+        rows.share(&mut machine, 0..2, move |rows, _, _| {
+            let word = &rows.get(0).words[0];
+            for _ in 0..100 {
+                let mut held = word.load(Relaxed);
+                while let Err(now) = word.compare_exchange(held, held + 1, Relaxed, Relaxed) {
+                    held = now;
                 }
-            });
-        }
+            }
+        });
         machine.run().unwrap();
         200 - rows.get(0).words[0].load(Relaxed)
     };
@@ -311,13 +302,10 @@ fn a_deadlock_names_the_locks_their_holders_and_the_waiters() {
 fn a_lock_that_its_holder_took_along_is_a_deadlock() {
     let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.compute_ns(100 * cpu as u64);
-            rows.get(0).lock.lock();
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, cpu, handle| {
+        handle.compute_ns(100 * cpu as u64);
+        rows.get(0).lock.lock();
+    });
     let error = machine.run().unwrap_err().to_string();
     assert!(
         error.contains("zone_lock 0 is held by CPU 0, which is done and waited for by CPU 1"),
@@ -401,17 +389,14 @@ fn work_that_never_ends_is_given_up() {
     let mut machine = Machine::new(&preset("uma-4").unwrap(), 1).unwrap();
     machine.set_patience(50_000);
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            rows.get(0).lock.lock();
-            let _guard = Guard(rows.clone());
-            // The first one holds the lock forever, the other one waits for it.
-            loop {
-                rows.get(0).words[0].fetch_add(1, Relaxed);
-            }
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, _, _| {
+        rows.get(0).lock.lock();
+        let _guard = Guard(rows.clone());
+        // The first one holds the lock forever, the other one waits for it.
+        loop {
+            rows.get(0).words[0].fetch_add(1, Relaxed);
+        }
+    });
     let error = machine.run().unwrap_err();
     let RunError::Panicked { message, .. } = &error else { panic!("{error}") };
     assert!(message.contains("still at work after 50000 accesses"), "{error}");

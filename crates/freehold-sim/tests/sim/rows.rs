@@ -3,7 +3,7 @@
 #![expect(unsafe_code, reason = "a region is bytes, and tests want words in it")]
 
 use freehold::platform::Platform;
-use freehold_sim::{Machine, Region, Sim, SimLock};
+use freehold_sim::{CpuHandle, Machine, Region, Sim, SimLock};
 
 pub(crate) type U64 = <Sim as Platform>::U64;
 pub(crate) type Local64 = <Sim as Platform>::LocalCell<u64>;
@@ -39,6 +39,19 @@ impl Rows {
             unsafe { rows.pointer(index).write(row) };
         }
         rows
+    }
+
+    /// Gives the same work on these rows to several CPUs, with their numbers.
+    pub(crate) fn share(
+        &self,
+        machine: &mut Machine,
+        cpus: impl IntoIterator<Item = usize>,
+        work: impl Fn(&Rows, usize, &CpuHandle) + Clone + 'static,
+    ) {
+        for cpu in cpus {
+            let (rows, work) = (self.clone(), work.clone());
+            machine.spawn(cpu, move |handle| work(&rows, cpu, handle));
+        }
     }
 
     fn pointer(&self, index: usize) -> *mut Row {

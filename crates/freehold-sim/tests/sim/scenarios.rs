@@ -40,14 +40,11 @@ fn two_cpus_ping_pong_a_line() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 1);
     const ROUNDS: u64 = 1000;
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            for round in 0..ROUNDS {
-                rows.get(0).words[0].store(round, Relaxed);
-            }
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, _, _| {
+        for round in 0..ROUNDS {
+            rows.get(0).words[0].store(round, Relaxed);
+        }
+    });
     let report = machine.run().unwrap();
     check_books(&report);
     // The first store fetches the line from memory, every later one from the other core, and the
@@ -62,16 +59,13 @@ fn a_line_between_sockets_costs_by_its_home() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 1);
     machine.home(&rows.region, 0..64, Home::Node(NodeId::new(0)));
-    for cpu in [0, 28] {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.idle_ns(if cpu == 0 { 0 } else { 1000 });
-            for round in 0..10 {
-                rows.get(0).words[0].store(round, Relaxed);
-                handle.idle_ns(2000);
-            }
-        });
-    }
+    rows.share(&mut machine, [0, 28], move |rows, cpu, handle| {
+        handle.idle_ns(if cpu == 0 { 0 } else { 1000 });
+        for round in 0..10 {
+            rows.get(0).words[0].store(round, Relaxed);
+            handle.idle_ns(2000);
+        }
+    });
     let report = machine.run().unwrap();
     // CPU 28 reads what the writer's node is home to, CPU 0 what its own node is home to.
     let remote = &report.data[0].served["remote_cache"];
@@ -85,15 +79,12 @@ fn two_words_in_one_line_are_falsely_shared_and_in_two_lines_are_not() {
     let run = |second_row| {
         let mut machine = skylake();
         let rows = Rows::new(&mut machine, 2);
-        for cpu in 0..2 {
-            let rows = rows.clone();
-            machine.spawn(cpu, move |_| {
-                let (row, word) = if cpu == 0 { (0, 0) } else { second_row };
-                for round in 0..100 {
-                    rows.get(row).words[word].store(round, Relaxed);
-                }
-            });
-        }
+        rows.share(&mut machine, 0..2, move |rows, cpu, _| {
+            let (row, word) = if cpu == 0 { (0, 0) } else { second_row };
+            for round in 0..100 {
+                rows.get(row).words[word].store(round, Relaxed);
+            }
+        });
         machine.run().unwrap()
     };
     let shared = run((0, 1));
@@ -110,16 +101,13 @@ fn two_words_in_one_line_are_falsely_shared_and_in_two_lines_are_not() {
 fn a_queue_of_three_waits_in_order() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..3 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            // They come 200 ns apart, while CPU 0 holds the lock for 1000.
-            handle.idle_ns(200 * cpu as u64);
-            handle.on_path(Path::Alloc, || rows.get(0).lock.lock());
-            handle.compute_ns(1000);
-            handle.on_path(Path::Free, || rows.get(0).lock.unlock());
-        });
-    }
+    rows.share(&mut machine, 0..3, move |rows, cpu, handle| {
+        // They come 200 ns apart, while CPU 0 holds the lock for 1000.
+        handle.idle_ns(200 * cpu as u64);
+        handle.on_path(Path::Alloc, || rows.get(0).lock.lock());
+        handle.compute_ns(1000);
+        handle.on_path(Path::Free, || rows.get(0).lock.unlock());
+    });
     let report = machine.run().unwrap();
     check_books(&report);
     let lock = report.lock("zone_lock").unwrap();
@@ -147,18 +135,15 @@ fn data_beside_a_contended_lock_are_taken_from_the_holder() {
     let run = |row| {
         let mut machine = skylake();
         let rows = Rows::new(&mut machine, 2);
-        for cpu in 0..2 {
-            let rows = rows.clone();
-            machine.spawn(cpu, move |handle| {
-                handle.idle_ns(200 * cpu as u64);
-                rows.get(0).lock.lock();
-                for round in 0..10 {
-                    handle.compute_ns(500);
-                    rows.get(row).words[0].store(round, Relaxed);
-                }
-                rows.get(0).lock.unlock();
-            });
-        }
+        rows.share(&mut machine, 0..2, move |rows, cpu, handle| {
+            handle.idle_ns(200 * cpu as u64);
+            rows.get(0).lock.lock();
+            for round in 0..10 {
+                handle.compute_ns(500);
+                rows.get(row).words[0].store(round, Relaxed);
+            }
+            rows.get(0).lock.unlock();
+        });
         machine.run().unwrap()
     };
     // In the lock's line each store of the first holder invalidates the waiter's copy, or, the
@@ -287,13 +272,10 @@ fn siblings_share_a_core_and_slow_each_other() {
     let run = |cpus: [usize; 2]| {
         let mut machine = skylake();
         let rows = Rows::new(&mut machine, 1);
-        for cpu in cpus {
-            let rows = rows.clone();
-            machine.spawn(cpu, move |handle| {
-                handle.compute_ns(1000);
-                rows.get(0).words[0].store(1, Relaxed);
-            });
-        }
+        rows.share(&mut machine, cpus, move |rows, _, handle| {
+            handle.compute_ns(1000);
+            rows.get(0).words[0].store(1, Relaxed);
+        });
         machine.run().unwrap()
     };
     // CPU 56 is the sibling of CPU 0: both compute 1.538 times as long, and the second to store
@@ -393,12 +375,9 @@ fn the_longest_stretch_without_interrupts_is_found() {
 fn private_cells_are_charged_without_a_turn() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 2);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |_| {
-            (0..100).for_each(|round| rows.get(cpu).local.set(round));
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, cpu, _| {
+        (0..100).for_each(|round| rows.get(cpu).local.set(round));
+    });
     let report = machine.run().unwrap();
     // The others are the two ends, in the order of time.
     assert_eq!(report.switches, 4, "each CPU did all its accesses in one go");

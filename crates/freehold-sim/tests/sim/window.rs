@@ -99,17 +99,14 @@ fn a_wait_that_spans_the_end_counts_up_to_the_end() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 1);
     let (gate, after) = (machine.barrier(3), machine.barrier(3));
-    for cpu in 0..3 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.start_measuring_for(gate, 1000);
-            handle.compute_ns(cpu as u64 * 600);
-            rows.get(0).lock.lock();
-            handle.compute_ns(3000);
-            rows.get(0).lock.unlock();
-            handle.wait(after);
-        });
-    }
+    rows.share(&mut machine, 0..3, move |rows, cpu, handle| {
+        handle.start_measuring_for(gate, 1000);
+        handle.compute_ns(cpu as u64 * 600);
+        rows.get(0).lock.lock();
+        handle.compute_ns(3000);
+        rows.get(0).lock.unlock();
+        handle.wait(after);
+    });
     let report = machine.run().unwrap();
     check_books(&report);
     let lock = report.lock("zone_lock").unwrap();
@@ -128,18 +125,15 @@ fn waiting_at_a_barrier_is_of_its_own_kind_and_in_no_share() {
     let mut machine = skylake();
     let rows = Rows::new(&mut machine, 1);
     let gate = machine.barrier(2);
-    for cpu in 0..2 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.compute_ns(1000 * cpu as u64);
-            let irqs = Sim.irq_save();
-            rows.get(0).lock.lock();
-            rows.get(0).lock.unlock();
-            Sim.irq_restore(irqs);
-            handle.idle_ns(100);
-            handle.on_path(Path::Free, || handle.wait(gate));
-        });
-    }
+    rows.share(&mut machine, 0..2, move |rows, cpu, handle| {
+        handle.compute_ns(1000 * cpu as u64);
+        let irqs = Sim.irq_save();
+        rows.get(0).lock.lock();
+        rows.get(0).lock.unlock();
+        Sim.irq_restore(irqs);
+        handle.idle_ns(100);
+        handle.on_path(Path::Free, || handle.wait(gate));
+    });
     let report = machine.run().unwrap();
     check_books(&report);
     // CPU 1 takes the lock's line from CPU 0, which had it from memory.
@@ -156,35 +150,32 @@ fn mixture(machine: &mut Machine, cpus: usize, window_ns: u64) {
     let lru = machine.lock("lru_lock", NodeId::new(0));
     let (begin, end) = (machine.barrier(cpus), machine.barrier(cpus));
     machine.follow_frames(Pfn::new(0), FrameCount::new(1 << 10));
-    for cpu in 0..cpus {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.charge(Key::TrapNs);
-            handle.start_measuring_for(begin, window_ns);
-            let end_ns = handle.now_ns() + window_ns;
-            for round in 0.. {
-                if handle.now_ns() >= end_ns {
-                    break;
-                }
-                handle.timed(Path::Alloc, || {
-                    rows.get(0).lock.lock();
-                    let word = &rows.get(1 + round % 8).words[0];
-                    word.store(word.load(Relaxed) + 1, Relaxed);
-                    rows.get(0).lock.unlock();
-                });
-                handle.clear_frame(Pfn::new((cpu * 50 + round) as u64), handle.node());
-                handle.timed(Path::Free, || {
-                    let irqs = Sim.irq_save();
-                    handle.lock(lru);
-                    handle.compute_ns(300);
-                    handle.unlock(lru);
-                    Sim.irq_restore(irqs);
-                });
-                handle.idle_ns(10 * cpu as u64);
+    rows.share(machine, 0..cpus, move |rows, cpu, handle| {
+        handle.charge(Key::TrapNs);
+        handle.start_measuring_for(begin, window_ns);
+        let end_ns = handle.now_ns() + window_ns;
+        for round in 0.. {
+            if handle.now_ns() >= end_ns {
+                break;
             }
-            handle.wait(end);
-        });
-    }
+            handle.timed(Path::Alloc, || {
+                rows.get(0).lock.lock();
+                let word = &rows.get(1 + round % 8).words[0];
+                word.store(word.load(Relaxed) + 1, Relaxed);
+                rows.get(0).lock.unlock();
+            });
+            handle.clear_frame(Pfn::new((cpu * 50 + round) as u64), handle.node());
+            handle.timed(Path::Free, || {
+                let irqs = Sim.irq_save();
+                handle.lock(lru);
+                handle.compute_ns(300);
+                handle.unlock(lru);
+                Sim.irq_restore(irqs);
+            });
+            handle.idle_ns(10 * cpu as u64);
+        }
+        handle.wait(end);
+    });
 }
 
 #[test]

@@ -55,19 +55,16 @@ fn waiters_and_failed_attempts_are_charged_once() {
     spec.set(Key::WorkNs, 2.5, "a test");
     let mut machine = Machine::new(&spec, 1).unwrap();
     let rows = Rows::new(&mut machine, 1);
-    for cpu in 0..3 {
-        let rows = rows.clone();
-        machine.spawn(cpu, move |handle| {
-            handle.idle_ns(100 * cpu as u64);
-            if cpu == 2 {
-                assert!(!rows.get(0).lock.try_lock());
-                return;
-            }
-            rows.get(0).lock.lock();
-            handle.idle_ns(1000);
-            rows.get(0).lock.unlock();
-        });
-    }
+    rows.share(&mut machine, 0..3, move |rows, cpu, handle| {
+        handle.idle_ns(100 * cpu as u64);
+        if cpu == 2 {
+            assert!(!rows.get(0).lock.try_lock());
+            return;
+        }
+        rows.get(0).lock.lock();
+        handle.idle_ns(1000);
+        rows.get(0).lock.unlock();
+    });
     let report = machine.run().unwrap();
     check_books(&report);
     assert_eq!(report.lock("zone_lock").unwrap().contended, 1);

@@ -18,22 +18,13 @@ use crate::host::yardstick::Yardstick;
 use crate::host::{HostDesign, arena};
 use crate::report::document::Work;
 use crate::report::progress::Progress;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 
 /// The settings of the workload on the host.
 pub(super) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "rounds",
-        values: "1..=1000",
-        default: "15",
-        meaning: "how often each step is measured in each way",
-    },
-    Setting {
-        name: "round_frames",
-        values: "128..=100000000",
-        default: "100000",
-        meaning: "frames that each task allocates and frees in one round of a step",
-    },
+    setting("rounds", "1..=1000", "15").means("how often each step is measured in each way"),
+    setting("round_frames", "128..=100000000", "100000")
+        .means("frames that each task allocates and frees in one round of a step"),
 ];
 
 /// Memory for the largest step and for the per-CPU lists.

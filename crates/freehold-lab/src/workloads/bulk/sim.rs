@@ -15,17 +15,13 @@ use crate::books::check_all_back;
 use crate::cell::{Measured, SimCell};
 use crate::frames::Frames;
 use crate::report::document::Work;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 use crate::sim::memory::MemoryPlan;
 use crate::sim::result::{details, standard_fields};
 
 /// The settings of the workload on simulated machines.
-pub(super) const SETTINGS: &[Setting] = &[Setting {
-    name: "step_frames",
-    values: "128..=1000000",
-    default: "2048",
-    meaning: "frames that each task allocates and frees for one step, after as many to warm up",
-}];
+pub(super) const SETTINGS: &[Setting] = &[setting("step_frames", "128..=1000000", "2048")
+    .means("frames that each task allocates and frees for one step, after as many to warm up")];
 
 /// Memory of each node: enough for batches of the usual size.
 const NODE_BYTES: u64 = 1 << 30;

@@ -7,15 +7,11 @@ use serde::Serialize;
 
 use crate::frames::Frames;
 use crate::report::summary::Summary;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 
 /// The settings of the workload on every machine.
-pub(super) const SETTINGS: &[Setting] = &[Setting {
-    name: "books",
-    values: "all|as-set",
-    default: "all",
-    meaning: "run with each of locking=irq|local and counters=exact|relaxed, or as they are set",
-}];
+pub(super) const SETTINGS: &[Setting] = &[setting("books", "all|as-set", "all")
+    .means("run with each of locking=irq|local and counters=exact|relaxed, or as they are set")];
 
 /// The sizes of the kernel benchmark.
 pub(super) const STEPS: [usize; 9] = [1, 2, 3, 4, 8, 16, 32, 64, 128];

@@ -39,47 +39,23 @@ use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::report::goal::Goal;
 use crate::report::summary::Quantiles;
+use crate::settings::setting;
 use crate::task::workload::{Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "memory_mib",
-        values: "64..=1048576",
-        default: "1024",
-        meaning: "memory of the machine, in MiB",
-    },
-    Setting {
-        name: "tree_mib",
-        values: "16..=4096",
-        default: "400",
-        meaning: "size of a source tree, and memory for which there is one, in MiB",
-    },
-    Setting {
-        name: "attempts",
-        values: "1..=100",
-        default: "95",
-        meaning: "percent of the memory that is asked for in blocks of order 9",
-    },
-    Setting {
-        name: "delay_ms",
-        values: "1..=10000",
-        default: "125",
-        meaning: "from one attempt to the next; the host waits a hundredth of it",
-    },
-    Setting {
-        name: "build_s",
-        values: "0..=600",
-        default: "300",
-        meaning: "how long trees are built before the first attempt, in s; the host: a hundredth",
-    },
-    Setting {
-        name: "pace",
-        values: "1..=100",
-        default: "10",
-        meaning: "percent of the processes of the builds that are run, so that it takes less time",
-    },
+    setting("memory_mib", "64..=1048576", "1024").means("memory of the machine, in MiB"),
+    setting("tree_mib", "16..=4096", "400")
+        .means("size of a source tree, and memory for which there is one, in MiB"),
+    setting("attempts", "1..=100", "95")
+        .means("percent of the memory that is asked for in blocks of order 9"),
+    setting("delay_ms", "1..=10000", "125")
+        .means("from one attempt to the next; the host waits a hundredth of it"),
+    setting("build_s", "0..=600", "300")
+        .means("how long trees are built before the first attempt, in s; the host: a hundredth"),
+    setting("pace", "1..=100", "10")
+        .means("percent of the processes of the builds that are run, so that it takes less time"),
 ];
 
 /// How many times shorter than the settings the host's times are.

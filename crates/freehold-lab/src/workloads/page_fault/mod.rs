@@ -17,7 +17,7 @@ use crate::host::HostDesign;
 use crate::machine::Machine;
 use crate::report::document::RunResult;
 use crate::report::figure::{Figure, LOCK_PAIR_NS, PAIR_NS};
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LruPlan};
 use crate::task::meeting::Watch;
@@ -38,12 +38,9 @@ use mapping::{Fault, Mapping};
 use passes::Passes;
 use samples::Samples;
 
-const SETTINGS: &[Setting] = &[Setting {
-    name: "task_bytes",
-    values: "a size of at least one frame, such as 128MiB",
-    default: "128MiB",
-    meaning: "memory that each task faults in before it gives all of it back",
-}];
+const SETTINGS: &[Setting] =
+    &[setting("task_bytes", "a size of at least one frame, such as 128MiB", "128MiB")
+        .means("memory that each task faults in before it gives all of it back")];
 
 /// What `freehold compare` sets otherwise on the host, to be done in seconds: as many samples as
 /// `freehold diff` takes, and shorter ones.

@@ -6,35 +6,23 @@
 
 use anyhow::Result;
 use freehold::Setting;
-use serde_json::{Map, json};
+use serde_json::json;
 
 use super::mapping::{Fault, Mapping};
 use crate::machine::FRAME_BYTES;
 use crate::report::document::Work;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 use crate::task::Task;
 use crate::task::workload::{Besides, Findings};
 
 /// The settings of the workload on simulated machines.
 pub(super) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "passes",
-        values: "1..=1000",
-        default: "1",
-        meaning: "passes over its memory that each task does while time is taken",
-    },
-    Setting {
-        name: "start",
-        values: "together|spread",
-        default: "together",
-        meaning: "tasks begin at one time, as the benchmark's do, or spread over a pass",
-    },
-    Setting {
-        name: "fault",
-        values: "whole|touch|none",
-        default: "whole",
-        meaning: "what a fault is beside its allocation: all of it, one touch, or nothing",
-    },
+    setting("passes", "1..=1000", "1")
+        .means("passes over its memory that each task does while time is taken"),
+    setting("start", "together|spread", "together")
+        .means("tasks begin at one time, as the benchmark's do, or spread over a pass"),
+    setting("fault", "whole|touch|none", "whole")
+        .means("what a fault is beside its allocation: all of it, one touch, or nothing"),
 ];
 
 /// What the settings say.
@@ -92,15 +80,13 @@ impl Passes {
         let count = (frames * self.passes * rates.len()) as u64;
         let seconds = besides.elapsed_ns.unwrap_or_default() / 1e9;
         let events = &besides.events;
-        let specific = Map::from_iter([
-            ("fault_ns".to_owned(), json!(rates.len() as f64 * 1e9 / per_second)),
-            ("task_bytes".to_owned(), json!(frames as u64 * FRAME_BYTES)),
-            (
-                "books".to_owned(),
-                json!({"allocated": events.allocated.get(), "freed": events.freed.get()}),
-            ),
-        ]);
-        Findings { work: Work { unit: "faults".into(), count, seconds, per_second }, specific }
+        let books = json!({"allocated": events.allocated.get(), "freed": events.freed.get()});
+        let fields = [
+            ("fault_ns", json!(rates.len() as f64 * 1e9 / per_second)),
+            ("task_bytes", json!(frames as u64 * FRAME_BYTES)),
+            ("books", books),
+        ];
+        Findings::new(Work { unit: "faults".into(), count, seconds, per_second }, fields)
     }
 }
 

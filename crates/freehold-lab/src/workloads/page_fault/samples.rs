@@ -17,31 +17,18 @@ use super::mapping::{Fault, Mapping};
 use crate::machine::FRAME_BYTES;
 use crate::report::document::Work;
 use crate::report::summary::Summary;
-use crate::settings::Assignments;
+use crate::settings::{Assignments, setting};
 use crate::task::Task;
 use crate::task::meeting::Watch;
 use crate::task::workload::{Besides, Findings};
 
 /// The settings of the workload on the host.
 pub(super) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "samples",
-        values: "1..=1000",
-        default: "5",
-        meaning: "samples taken of whole faults, and as many of each part that is left out",
-    },
-    Setting {
-        name: "sample_ms",
-        values: "1..=60000",
-        default: "500",
-        meaning: "length of a sample, in milliseconds",
-    },
-    Setting {
-        name: "huge_pages",
-        values: "on|off",
-        default: "off",
-        meaning: "ask the operating system to back the memory with huge pages",
-    },
+    setting("samples", "1..=1000", "5")
+        .means("samples taken of whole faults, and as many of each part that is left out"),
+    setting("sample_ms", "1..=60000", "500").means("length of a sample, in milliseconds"),
+    setting("huge_pages", "on|off", "off")
+        .means("ask the operating system to back the memory with huge pages"),
 ];
 
 /// What is left out of faults, sample by sample in turn: without lists, and with them.

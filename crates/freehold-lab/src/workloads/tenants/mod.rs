@@ -20,7 +20,7 @@ use freehold_lru::{BATCH_MAX, LruLock, LruPolicy};
 use freehold_sim::Key;
 use serde_json::json;
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::frames::Frames;
 use crate::machine::{FRAME_BYTES, Machine};
 use crate::report::columns::{Column, LRU_LOCK, Telling, percent, print_columns};
@@ -28,6 +28,7 @@ use crate::report::document::{RunResult, Work, number};
 use crate::report::figure::{Figure, Parts};
 use crate::report::goal::{Goal, RATE};
 use crate::report::waits::percent as in_percent;
+use crate::settings::setting;
 use crate::sim::linux::LRU_SETTINGS;
 use crate::task::lru::{Frees, LOCKS, LruPlan};
 use crate::task::page_cache::{Disk, Files, Found, PageCache, Read, Use};
@@ -44,60 +45,24 @@ use results::Reads;
 use tenancy::{Protect, Sort, Tenancy};
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "tenants",
-        values: "1..=4095, or auto",
-        default: "auto",
-        meaning: "memory groups, for which tasks work in turns; auto: one a task, at most 104",
-    },
-    Setting {
-        name: "noisy",
-        values: "0..=4094, or auto",
-        default: "auto",
-        meaning: "tenants that read more than all memory; auto: one in 16, at least one of two",
-    },
-    Setting {
-        name: "share_bytes",
-        values: "a size of at least 64KiB, such as 1MiB",
-        default: "1MiB",
-        meaning: "the fair share of a tenant: all memory, but for reserves, by their number",
-    },
-    Setting {
-        name: "protect",
-        values: "none|low|max",
-        default: "low",
-        meaning: "what a share is: nothing, a `low` for all but noisy tenants, a limit for all",
-    },
-    Setting {
-        name: "reclaim",
-        values: "ahead|direct",
-        default: "ahead",
-        meaning: "evict when all shares are in use, or when there is no memory",
-    },
-    Setting {
-        name: "policy",
-        values: "two-lists|scan-resistant",
-        default: "two-lists",
-        meaning: "which content of a group goes first",
-    },
-    Setting {
-        name: "lru",
-        values: "shards|group|node",
-        default: "group",
-        meaning: "LRU lists in shards, or under one lock a group on a node, or one a node",
-    },
-    Setting {
-        name: "disk_us",
-        values: "0..=10000, or auto",
-        default: "auto",
-        meaning: "until the disk has a block, or 32 in order; auto: 10 if simulated, else its own",
-    },
-    Setting {
-        name: "time_ms",
-        values: "1..=10000, or auto",
-        default: "auto",
-        meaning: "how long tenants read, after as long a warm-up; auto: 10 if simulated, else 1000",
-    },
+    setting("tenants", "1..=4095, or auto", "auto")
+        .means("memory groups, for which tasks work in turns; auto: one a task, at most 104"),
+    setting("noisy", "0..=4094, or auto", "auto")
+        .means("tenants that read more than all memory; auto: one in 16, at least one of two"),
+    setting("share_bytes", "a size of at least 64KiB, such as 1MiB", "1MiB")
+        .means("the fair share of a tenant: all memory, but for reserves, by their number"),
+    setting("protect", "none|low|max", "low")
+        .means("what a share is: nothing, a `low` for all but noisy tenants, a limit for all"),
+    setting("reclaim", "ahead|direct", "ahead")
+        .means("evict when all shares are in use, or when there is no memory"),
+    setting("policy", "two-lists|scan-resistant", "two-lists")
+        .means("which content of a group goes first"),
+    setting("lru", "shards|group|node", "group")
+        .means("LRU lists in shards, or under one lock a group on a node, or one a node"),
+    setting("disk_us", "0..=10000, or auto", "auto")
+        .means("until the disk has a block, or 32 in order; auto: 10 if simulated, else its own"),
+    setting("time_ms", "1..=10000, or auto", "auto")
+        .means("how long tenants read, after as long a warm-up; auto: 10 if simulated, else 1000"),
 ];
 
 const DISK_US: Auto = Auto { simulated: 10, host: 0 };
@@ -238,7 +203,7 @@ impl TaskWorkload for Tenants {
 
 /// The tenants that the settings ask for.
 fn tenancy(setup: &Setup<'_>) -> Result<Tenancy> {
-    let usage = |message: String| Err(UsageError(message).into());
+    let usage = |message: String| refuse(message);
     let (given, tasks) = (setup.given, setup.tasks);
     let auto = |auto| Auto { simulated: auto, host: auto };
     let one_each = auto(tasks.min(TENANTS_MAX));

@@ -1,38 +1,42 @@
 //! Runs proofs by name, and the gate: steps are commands, of which each gets a line when it ends.
 
-mod gate;
-mod table;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 /// One command. `run` is for bash, in the root of the repository.
-pub(crate) struct Step {
-    what: &'static str,
-    run: &'static str,
-    /// The exit code that is right.
-    code: i32,
-}
-
-impl Step {
-    const fn new(what: &'static str, run: &'static str) -> Self {
-        Self { what, run, code: 0 }
-    }
-
-    /// A search that must find the defect that is planted.
-    const fn finds(what: &'static str, run: &'static str) -> Self {
-        Self { what, run, code: 1 }
-    }
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    what: String,
+    run: String,
+    /// Whether it is a search that must find the defect that is planted, and so end with 1.
+    #[serde(default)]
+    finds: bool,
 }
 
 /// Steps under one name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Proof {
-    name: &'static str,
-    what: &'static str,
-    steps: &'static [Step],
+    name: String,
+    what: String,
+    step: Vec<Step>,
+}
+
+/// The file of proofs.
+#[derive(Deserialize)]
+struct Proofs {
+    proof: Vec<Proof>,
+}
+
+/// The file of the gate.
+#[derive(Deserialize)]
+struct Gate {
+    step: Vec<Step>,
 }
 
 /// Runs what takes longer than the gate may: proofs by name.
@@ -75,32 +79,40 @@ Exit codes:
 /// Returns the exit code.
 pub(crate) fn run(args: &Args) -> Result<u8> {
     if args.list {
-        for proof in table::PROOFS {
+        for proof in proofs()? {
             println!("{:<11} {}", proof.name, proof.what);
-            proof.steps.iter().for_each(|step| println!("{:13} {}", "", step.run));
+            proof.step.iter().for_each(|step| println!("{:13} {}", "", step.run));
         }
         return Ok(0);
     }
+    let proofs = proofs()?;
     let mut steps = Vec::new();
-    for proof in wanted(&args.names)? {
-        steps.extend(proof.steps.iter().map(|step| (proof.name, step)));
+    for proof in wanted(&proofs, &args.names)? {
+        steps.extend(proof.step.iter().map(|step| (&*proof.name, step)));
     }
     run_all(&steps, args.verbose)
 }
 
 /// Returns the exit code.
 pub(crate) fn run_gate(args: &GateArgs) -> Result<u8> {
-    let steps: Vec<_> = gate::STEPS.iter().map(|step| ("gate", step)).collect();
+    let gate: Gate = toml::from_str(include_str!("../gate.toml"))?;
+    let steps: Vec<_> = gate.step.iter().map(|step| ("gate", step)).collect();
     run_all(&steps, args.verbose)
 }
 
+/// All proofs.
+fn proofs() -> Result<Vec<Proof>> {
+    let proofs: Proofs = toml::from_str(include_str!("../proofs.toml"))?;
+    Ok(proofs.proof)
+}
+
 /// The proofs of these names, in the order given.
-fn wanted(names: &[String]) -> Result<Vec<&'static Proof>> {
+fn wanted<'a>(proofs: &'a [Proof], names: &[String]) -> Result<Vec<&'a Proof>> {
     let mut wanted = Vec::new();
     for name in names {
-        match table::PROOFS.iter().find(|proof| proof.name == name) {
+        match proofs.iter().find(|proof| proof.name == *name) {
             Some(proof) => wanted.push(proof),
-            None if name == "all" => wanted.extend(table::PROOFS),
+            None if name == "all" => wanted.extend(proofs),
             None => bail!("there is no proof {name:?}; `cargo xtask prove --list` names them"),
         }
     }
@@ -150,7 +162,7 @@ fn run_step(step: &Step, verbose: bool) -> Result<(End, String)> {
     }
     let done = bash.stderr(Stdio::inherit()).output().context("bash does not start")?;
     let end = match done.status.code() {
-        Some(code) if code == step.code => End::Passed,
+        Some(code) if code == i32::from(step.finds) => End::Passed,
         Some(77) => End::Skipped,
         Some(0) => End::Failed("the planted defect was not found".into()),
         _ => End::Failed(done.status.to_string()),
@@ -162,23 +174,28 @@ fn run_step(step: &Step, verbose: bool) -> Result<(End, String)> {
 mod tests {
     use super::*;
 
-    fn code(steps: &[Step]) -> u8 {
+    fn step(run: &str, finds: bool) -> Step {
+        Step { what: "test".to_owned(), run: run.to_owned(), finds }
+    }
+
+    fn code(steps: &[(&str, bool)]) -> u8 {
+        let steps: Vec<_> = steps.iter().map(|&(run, finds)| step(run, finds)).collect();
         let steps: Vec<_> = steps.iter().map(|step| ("test", step)).collect();
         run_all(&steps, false).expect("bash starts")
     }
 
     #[test]
     fn a_step_fails_by_its_exit_code_and_77_skips_it() {
-        assert_eq!(code(&[Step::new("right", "true"), Step::new("missing", "exit 77")]), 0);
-        assert_eq!(code(&[Step::new("wrong", "false; true"), Step::new("right", "true")]), 1);
-        assert_eq!(code(&[Step::finds("found", "exit 1")]), 0);
-        assert_eq!(code(&[Step::finds("not found", "true")]), 1);
-        assert_eq!(code(&[Step::finds("bad argument", "exit 2")]), 1);
+        assert_eq!(code(&[("true", false), ("exit 77", false)]), 0);
+        assert_eq!(code(&[("false; true", false), ("true", false)]), 1);
+        assert_eq!(code(&[("exit 1", true)]), 0);
+        assert_eq!(code(&[("true", true)]), 1);
+        assert_eq!(code(&[("exit 2", true)]), 1);
     }
 
     #[test]
     fn what_a_step_prints_is_kept_with_its_errors() {
-        let step = Step::new("prints", "echo one; echo two >&2; exit 3");
+        let step = step("echo one; echo two >&2; exit 3", false);
         let (end, printed) = run_step(&step, false).expect("bash starts");
         assert!(matches!(end, End::Failed(why) if why.contains('3')));
         assert_eq!(printed, "one\ntwo\n");
@@ -186,10 +203,19 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_table_and_all() {
-        let wanted = |name: &str| wanted(&[name.to_owned()]);
+        let proofs = proofs().expect("the file is in order");
+        let wanted = |name: &str| wanted(&proofs, &[name.to_owned()]);
         assert_eq!(wanted("models").expect("it is there").len(), 1);
-        assert_eq!(wanted("all").expect("it is there").len(), table::PROOFS.len());
+        assert_eq!(wanted("all").expect("it is there").len(), proofs.len());
         let error = wanted("model").err().expect("it is not there").to_string();
         assert!(error.contains("--list"), "{error}");
+    }
+
+    #[test]
+    fn the_gate_has_the_golden_counts() {
+        let gate: Gate = toml::from_str(include_str!("../gate.toml")).expect("it is in order");
+        let proofs = proofs().expect("the file is in order");
+        let golden = wanted(&proofs, &["golden".to_owned()]).expect("it is there");
+        assert!(gate.step.iter().any(|step| step.run == golden[0].step[0].run));
     }
 }
