@@ -16,52 +16,31 @@ mod worker;
 
 use anyhow::Result;
 use freehold::{FrameCount, Setting};
-use serde_json::{Map, json};
+use serde_json::json;
 
 use cache::Cache;
 use worker::{Class, Mix, Tally, Worker};
 
-use crate::error::UsageError;
+use crate::error::refuse;
 use crate::machine::FRAME_BYTES;
 use crate::report::columns::{Column, Telling, percent, scaled};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::report::goal::{Goal, RATE};
+use crate::settings::setting;
 use crate::task::workload::{Auto, Besides, Findings, Memory, Setup, TaskWorkload};
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "task_mib",
-        values: "4..=65536",
-        default: "16",
-        meaning: "memory of the machine for each task, in MiB",
-    },
-    Setting {
-        name: "time_ms",
-        values: "1..=100000, or auto",
-        default: "auto",
-        meaning: "how long tasks allocate, after as long a warm-up; auto: 5 if simulated, else 500",
-    },
-    Setting {
-        name: "unmovable",
-        values: "0..=500",
-        default: "100",
-        meaning: "of 1000 requests, how many are for single unmovable frames",
-    },
-    Setting {
-        name: "orders_1_3",
-        values: "0..=500",
-        default: "50",
-        meaning: "of 1000 requests, how many are for unmovable blocks of orders 1 to 3",
-    },
-    Setting {
-        name: "huge",
-        values: "0..=500",
-        default: "1",
-        meaning: "of 1000 requests, how many are for huge pages",
-    },
+    setting("task_mib", "4..=65536", "16").means("memory of the machine for each task, in MiB"),
+    setting("time_ms", "1..=100000, or auto", "auto")
+        .means("how long tasks allocate, after as long a warm-up; auto: 5 if simulated, else 500"),
+    setting("unmovable", "0..=500", "100")
+        .means("of 1000 requests, how many are for single unmovable frames"),
+    setting("orders_1_3", "0..=500", "50")
+        .means("of 1000 requests, how many are for unmovable blocks of orders 1 to 3"),
+    setting("huge", "0..=500", "1").means("of 1000 requests, how many are for huge pages"),
 ];
 
 const TIME_MS: Auto = Auto { simulated: 5, host: 500 };
@@ -120,9 +99,7 @@ impl TaskWorkload for Pressure {
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let (given, tasks) = (setup.given, setup.tasks);
         if tasks < 2 {
-            let message = "pressure needs a task that reclaims and one that allocates: raise \
-                           --cpus to at least 2";
-            return Err(UsageError(message.to_owned()).into());
+            return refuse("pressure needs a task that reclaims, and others: raise --cpus to 2");
         }
         let number =
             |name, range| Ok::<_, anyhow::Error>(given.number(SETTINGS, name, range)? as u64);
@@ -176,18 +153,18 @@ impl TaskWorkload for Pressure {
     fn sum_up(&self, tallies: &[Tally], _: &Besides) -> Findings {
         let sum = |count: fn(&Tally) -> u64| tallies.iter().map(count).sum::<u64>();
         let dropped = sum(|tally| tally.direct);
-        let mut specific = Map::from_iter(
-            Class::ALL.map(|(class, name)| (name.to_owned(), worker::sum_up(class, tallies))),
-        );
+        let [single, few, huge] = Class::ALL.map(|class| worker::sum_up(class, tallies));
+        let wasted = sum(|tally| tally.wasted) as f64 / dropped.max(1) as f64;
         let fields = [
+            ("order_0", single),
+            ("orders_1_3", few),
+            ("order_9", huge),
             ("background_frames", json!(sum(|tally| tally.background))),
             ("direct_frames", json!(dropped)),
-            ("wasted_share", json!(sum(|tally| tally.wasted) as f64 / dropped.max(1) as f64)),
+            ("wasted_share", json!(wasted)),
             ("cached_share", json!(sum(|tally| tally.cached) as f64 / self.frames as f64)),
         ];
-        specific.extend(fields.map(|(name, value)| (name.to_owned(), value)));
         let work = Work::of("allocs", sum(Tally::got), self.time_ns as f64 / 1e9);
-        Findings { work, specific }
+        Findings::new(work, fields)
     }
 }
-

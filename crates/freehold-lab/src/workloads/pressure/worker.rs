@@ -33,8 +33,7 @@ pub(super) enum Class {
 }
 
 impl Class {
-    pub(super) const ALL: [(Class, &str); 3] =
-        [(Class::Single, "order_0"), (Class::Few, "orders_1_3"), (Class::Huge, "order_9")];
+    pub(super) const ALL: [Class; 3] = [Class::Single, Class::Few, Class::Huge];
 
     fn of(order: Order) -> Self {
         match order {
