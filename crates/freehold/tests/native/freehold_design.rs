@@ -194,8 +194,7 @@ fn cpus_take_pageblocks_of_their_own_but_share_few_for_what_cannot_move() {
     for total in [31, 32, 64, 128] {
         assert_eq!(pageblocks_of(total, Movable), (4, 4, true), "{total}");
     }
-    // 32 for each cache that holds some; or twice as many, if that is not each CPU's. With fewer
-    // than that, they come from an orphan.
+    // 32 for each CPU, or else CPUs share a cache. With fewer than 32, they come from an orphan.
     assert_eq!(pageblocks_of(128, Unmovable), (4, 4, true));
     assert_eq!(pageblocks_of(127, Unmovable), (1, 4, true));
     assert_eq!(pageblocks_of(64, Reclaimable), (1, 4, true));

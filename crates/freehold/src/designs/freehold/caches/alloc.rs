@@ -14,6 +14,10 @@ use crate::request::Request;
 use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
+/// How often the lock of a cache that CPUs share is tried: others have it for a moment, and past
+/// all caches, all CPUs meet.
+const TRIES: usize = 16;
+
 impl<P: Platform> Alloc<P> for Freehold<P> {
     /// Takes a block for a request that prefers no node.
     #[inline(always)]
@@ -118,7 +122,8 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Takes the lock of the caches that serve a request in a zone best: those of the running CPU,
-    /// or, for content that cannot move, those that it shares. Else that of any CPU.
+    /// or, for content that cannot move, those that it shares. Else that of any CPU, after some
+    /// tries.
     fn lock_serving<'a>(
         &'a self,
         context: Context<'a, P>,
@@ -128,7 +133,16 @@ impl<P: Platform> Freehold<P> {
         let (here, cpus) = (context.cpu_here(), self.zones.cpu_count());
         let caching = self.zones.zone(zone).caching_cpu(request.content(), cpus, here);
         let shared = caching.filter(|&cpu| cpu != here);
-        let guard = shared.and_then(|cpu| self.try_lock(context.pin().1, cpu, zone));
+        let guard = shared.and_then(|cpu| {
+            // A lease has it for long.
+            let may_wait = || request.may_wait() && !self.per_cpu(cpu).lease.has_lock();
+            (0..TRIES).take_while(|&nth| nth == 0 || may_wait()).find_map(|nth| {
+                if nth > 0 {
+                    context.platform.relax();
+                }
+                self.try_lock(context.pin().1, cpu, zone)
+            })
+        });
         guard.or_else(|| self.lock_any(context, zone))
     }
 

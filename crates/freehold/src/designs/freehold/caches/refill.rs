@@ -44,11 +44,13 @@ impl<P: Platform> LockedCache<'_, P> {
     pub(crate) fn refill(&self, request: &Request) -> bool {
         let migratetype = request.content();
         self.refill_from_active(migratetype)
-            || self.refill_sparingly(request)
-            || self.refill_from_listed(migratetype)
-            || self.fresh_block(request).is_some_and(|pageblock| {
-                self.make_active(pageblock, migratetype) //
-            })
+            // Where CPUs share another cache, a look at what has come to this one is in vain.
+            || self.may_cache_for(migratetype)
+                && (self.refill_sparingly(request)
+                    || self.refill_from_listed(migratetype)
+                    || self.fresh_block(request).is_some_and(|pageblock| {
+                        self.make_active(pageblock, migratetype) //
+                    }))
             || self.refill_from_rest(migratetype)
     }
 

@@ -17,9 +17,10 @@ use crate::zone::watermark::{Watermark, Watermarks};
 /// How many pageblocks for each CPU make a zone roomy.
 const ROOMY_PAGEBLOCKS: u64 = 32;
 
-/// In other zones, so many times as many CPUs share pageblocks for content that cannot move as make
-/// up for what is missing: what is free there between such content is of no other use.
-const SHARING: usize = 2;
+/// In other zones, so many CPUs share pageblocks for content that cannot move: what is free there
+/// between such content is of no other use. With fewer sharers, less stays in whole pageblocks;
+/// with more, they wait for each other.
+const SHARERS: usize = 4;
 
 /// How many spare pageblocks a cache has at most.
 pub(crate) const SPARES_MAX: usize = 16;
@@ -204,8 +205,7 @@ impl<P: Platform> Zone<P> {
 
     /// How many spares each of so many caches may have, whatever else is free.
     fn spares_min(&self, cpus: usize) -> u32 {
-        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
-        (pageblocks / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64) as u32
+        (self.pageblocks() / (SPARES_SHARE * cpus as u64)).min(SPARES_MAX as u64) as u32
     }
 
     pub(crate) fn set_spares_max(&self, cpus: usize) {
@@ -289,32 +289,29 @@ impl<P: Platform> Zone<P> {
 
     /// The CPU, of so many, in whose cache a CPU finds pageblocks for a type; none if no cache may
     /// hold any. Pageblocks with content that cannot move can never be emptied, so where there are
-    /// few for each CPU, several CPUs share the cache of the first one of them.
+    /// few for each CPU, several CPUs share the cache of the first one of them: as many as leave
+    /// each such cache two pageblocks, and at least [`SHARERS`].
     pub(crate) fn caching_cpu(
         &self,
         migratetype: MigrateType,
         cpus: usize,
         cpu: usize,
     ) -> Option<usize> {
-        match migratetype {
-            MigrateType::Movable => Some(cpu),
-            _ => self.sharers(cpus).map(|sharers| {
-                let sharers = if sharers == 1 { 1 } else { SHARING * sharers };
-                cpu - cpu % sharers
-            }),
+        if migratetype == MigrateType::Movable || self.is_roomy(cpus) {
+            return Some(cpu);
         }
+        let pageblocks = self.pageblocks();
+        let sharers = (2 * cpus as u64).div_ceil(pageblocks.max(1)) as usize;
+        (pageblocks >= ROOMY_PAGEBLOCKS).then_some(cpu - cpu % sharers.max(SHARERS))
     }
 
     /// Whether there are so many pageblocks for each CPU that CPUs need not be sparing with them.
     pub(crate) fn is_roomy(&self, cpus: usize) -> bool {
-        self.sharers(cpus) == Some(1)
+        self.pageblocks() >= ROOMY_PAGEBLOCKS * cpus as u64
     }
 
-    /// How many CPUs, of so many, have enough pageblocks together; none if all have too few.
-    fn sharers(&self, cpus: usize) -> Option<usize> {
-        let pageblocks = self.managed() >> Order::PAGEBLOCK.get();
-        let sharers = (ROOMY_PAGEBLOCKS * cpus as u64).div_ceil(pageblocks.max(1));
-        (pageblocks >= ROOMY_PAGEBLOCKS).then_some(sharers as usize)
+    fn pageblocks(&self) -> u64 {
+        self.managed() >> Order::PAGEBLOCK.get()
     }
 
     /// Counts remote frees that were collected in a pageblock which no cache held.
