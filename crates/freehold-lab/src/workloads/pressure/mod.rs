@@ -84,8 +84,8 @@ impl TaskWorkload for Pressure {
     ];
     const LEGEND: &'static [&'static str] = &[
         "us: time of a request for one frame, its reclaim included. direct: share of them that",
-        "reclaimed. wasted: share of the pages that requests reclaimed without getting a block. 1-3,",
-        "huge: success of these orders.",
+        "reclaimed. wasted: of the pages that requests reclaimed, those that yielded no block.",
+        "1-3, huge: success of these orders.",
     ];
     const TELLING: &'static [Telling] = &[
         Telling {
