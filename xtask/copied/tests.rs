@@ -60,6 +60,8 @@ mod freehold_remove;
 mod freehold_runs;
 #[path = "../../../freehold/tests/native/lease.rs"]
 mod lease;
+#[path = "../../../freehold/tests/native/sparing.rs"]
+mod sparing;
 #[path = "../steps/stops.rs"]
 mod stops;
 #[path = "../../../freehold/tests/steps/stop/mod.rs"]

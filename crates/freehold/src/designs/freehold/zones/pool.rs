@@ -1,7 +1,6 @@
 //! The pool: whole pageblocks that no cache holds, and blocks of them, from one up to a GiB.
 
 use super::Zones;
-use super::sections::Section;
 use super::tree::around;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::huge::{order_in_pageblocks, pageblocks_in};
@@ -99,12 +98,12 @@ impl<P: Platform> Zones<P> {
         Some(pageblock.frame())
     }
 
-    /// Hands out a block that the caller has taken out of the pool, in a section that ends here.
+    /// Hands out a block that the caller has taken out of the pool, in `section`, which ends here.
     pub(crate) fn hand_out_of_pool(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
-        section: Section<'_, P>,
+        section: impl Sized,
         pageblock: PageblockIndex,
         order: Order,
         migratetype: MigrateType,
