@@ -162,6 +162,22 @@ fn what_is_too_large_for_the_active_pageblock_is_taken_in_passing() {
 }
 
 #[test]
+fn an_active_pageblock_stays_so_while_it_has_a_pair() {
+    for (pageblocks, few) in [(16, true), (64, false)] {
+        let frames = machine(pageblocks, 1);
+        let full: Vec<_> = (0..PAGEBLOCK / 4).map(|_| alloc(&frames, 3, Movable)).collect();
+        let free = |pfn, order| frames.free(pfn, Order::new(order)).unwrap();
+        [full[0], full[1]].into_iter().for_each(|pfn| free(pfn, 1));
+        assert_eq!(alloc(&frames, 1, Movable), full[0]);
+        free(full[64], 3);
+        free(full[66], 1);
+        assert_eq!(alloc(&frames, 3, Movable), full[64], "of the other pageblock");
+        let pair = alloc(&frames, 1, Movable);
+        assert_eq!(pair, full[if few { 1 } else { 66 }], "{pageblocks}");
+    }
+}
+
+#[test]
 fn a_shared_cache_is_tried_again_unless_a_lease_has_it() {
     let frames = machine(128, 8);
     run_on(1);
