@@ -51,7 +51,8 @@ impl Runner<'_> {
         let (mut of_race, mut of_run) = (&[][..], &[][..]);
         if self.is_quick {
             of_race = &["--rounds", "1", "--sample-ms", "0"];
-            of_run = &["--set", "samples=1", "--set", "sample_ms=1"];
+            // Longer than a turn of another process, or there may be nothing in a sample.
+            of_run = &["--set", "samples=1", "--set", "sample_ms=50"];
         }
         let at = |&cpus: &u32| {
             let some: Vec<_> = self.places[..cpus as usize].iter().map(|of| of.cpu).collect();
