@@ -34,7 +34,8 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
 
     /// Tries, in this order: the running CPU's cache of the best zone, and any zone above its low
     /// watermark; what other CPUs cache, in zones that are not below theirs; and at last, after all
-    /// caches have been drained, any zone, as deep as the request may go.
+    /// caches have been drained, any zone, as deep as the request may go. That depth comes next
+    /// for what must be at hand.
     fn alloc(
         &self,
         context: Context<'_, P>,
@@ -54,20 +55,18 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
-        let frame = frame.or_else(|| match request.is_at_hand() {
-            true => {
-                let mut may_serve =
-                    zones().filter(|&zone| self.zones.allows(zone, request, request.depth()));
-                may_serve.find_map(|zone| self.alloc_in(context, zone, request))
-            }
-            false => zones().find_map(|zone| self.alloc_from_others(context, zone, request, class)),
-        });
-        if frame.is_none() && request.is_at_hand() {
-            return Err(Error::OutOfMemory);
-        }
         let frame = match frame {
             Some(frame) => frame,
-            None => self.alloc_last_resort(context, zones, request)?,
+            None if request.is_at_hand() => zones()
+                .find_map(|zone| self.alloc_near(context, zone, request, request.depth()))
+                .ok_or(Error::OutOfMemory)?,
+            None => {
+                let others = |zone| self.alloc_from_others(context, zone, request, class);
+                match zones().find_map(others) {
+                    Some(frame) => frame,
+                    None => self.alloc_last_resort(context, zones, request)?,
+                }
+            }
         };
         let from = self.pageblocks().zone(PageblockIndex::of_frame(frame));
         self.zones.note_numa(context.cpu_here(), all, request, from, request.order().frames());
