@@ -28,6 +28,16 @@ const MACHINES: [(&str, &str); 12] = [
 /// `uma-N`, whatever N is: cores in one socket, without SMT.
 const UMA: &str = include_str!("machines/uma.toml");
 
+const NAMES: [&str; MACHINES.len() + 1] = {
+    let mut names = ["uma-N"; MACHINES.len() + 1];
+    let mut nth = 0;
+    while nth < MACHINES.len() {
+        names[nth] = MACHINES[nth].0;
+        nth += 1;
+    }
+    names
+};
+
 /// There is no machine of this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMachine {
@@ -51,21 +61,7 @@ impl std::error::Error for UnknownMachine {}
 
 /// The names of the machines that come with the tool; `uma-N` stands for any number of CPUs.
 pub fn preset_names() -> &'static [&'static str] {
-    &[
-        "skylake-2s",
-        "skylake-2s-104",
-        "skylake-4s",
-        "icelake-2s",
-        "granite-rapids-2s",
-        "desktop",
-        "epyc-2s",
-        "epyc-9654-2s",
-        "epyc-9965-2s",
-        "altra",
-        "graviton-4",
-        "power9",
-        "uma-N",
-    ]
+    &NAMES
 }
 
 /// The machine of this name.
