@@ -95,6 +95,9 @@ where
     }
 }
 
+/// Frames that a workload reclaims at a time (`SWAP_CLUSTER_MAX`).
+pub(crate) const CLUSTER: u64 = 32;
+
 /// How many frames all zones lack up to their high watermarks.
 pub(crate) fn below_high(frames: &(impl Frames + ?Sized)) -> u64 {
     let lacks = |zone: &ZoneLevel| zone.marks.high.get().saturating_sub(zone.free.get());

@@ -16,8 +16,8 @@
 use anyhow::Result;
 use freehold::{Order, Request, Watermark};
 
-use super::trees::{CLUSTER, Trees, below_gap};
-use crate::frames::below_high;
+use super::trees::{Trees, below_gap};
+use crate::frames::{CLUSTER, below_high};
 use crate::task::{Block, Task};
 
 /// The blocks that are asked for.

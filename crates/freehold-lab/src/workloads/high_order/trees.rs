@@ -18,7 +18,7 @@ use anyhow::Result;
 use freehold::{FrameCount, MigrateType, Order, Request, Watermark};
 
 use super::slab::{Object, SHAPES, Slabs};
-use crate::frames::Frames;
+use crate::frames::{CLUSTER, Frames};
 use crate::task::owners::Owners;
 use crate::task::{Block, Task};
 
@@ -27,9 +27,6 @@ const TREE_FILES: usize = 36_560;
 
 /// Frames of a file.
 const FILE_FRAMES: usize = 3;
-
-/// Frames that are reclaimed at a time (`SWAP_CLUSTER_MAX`).
-pub(super) const CLUSTER: u64 = 32;
 
 /// How many objects a shrinker visits at least (`SHRINK_BATCH`).
 const SHRINK_BATCH: u32 = 128;

@@ -8,12 +8,9 @@ use anyhow::Result;
 use freehold::{FrameCount, Order, Pfn, Request};
 
 use super::worker::Tally;
-use crate::frames::below_high;
+use crate::frames::{CLUSTER, below_high};
 use crate::task::owners::Owners;
 use crate::task::{Block, Task, UNMAPPING};
-
-/// Pages that reclaim drops at once (`SWAP_CLUSTER_MAX`).
-const CLUSTER: usize = 32;
 
 /// How long the background sleeps before it looks again whether it is wanted.
 const NAP_NS: u64 = 10_000;
@@ -58,12 +55,12 @@ impl Cache {
     pub(super) fn add<T: Task>(&self, task: &T, page: Block) -> Result<()> {
         let own = task.place().index - 1;
         task.in_order();
-        let empty = || self.queue(own).empty.pop();
         let slot = loop {
-            match empty() {
+            let empty = self.queue(own).empty.pop();
+            match empty {
                 Some(slot) => break slot,
-                None => drop(self.drop_from(task, own)?),
-            }
+                None => self.drop_from(task, own)?,
+            };
         };
         self.owners.put(slot, page);
         self.queue(own).cached.push_back(slot);
@@ -84,11 +81,11 @@ impl Cache {
     }
 
     fn drop_from<T: Task>(&self, task: &T, of: usize) -> Result<u64> {
-        let oldest = |queue: &mut Queue| -> Vec<usize> {
-            let count = queue.cached.len().min(CLUSTER);
+        let slots: Vec<usize> = {
+            let mut queue = self.queue(of);
+            let count = queue.cached.len().min(CLUSTER as usize);
             queue.cached.drain(..count).collect()
         };
-        let slots = oldest(&mut self.queue(of));
         let mut pages: Vec<Pfn> = Vec::with_capacity(slots.len());
         for &slot in &slots {
             task.charge(&UNMAPPING);

@@ -103,6 +103,17 @@ impl TaskWorkload for Pressure {
         }
         let number =
             |name, range| Ok::<_, anyhow::Error>(given.number(SETTINGS, name, range)? as u64);
+        let mix = Mix {
+            huge: number("huge", 0..=500)?,
+            unmovable: number("unmovable", 0..=500)?,
+            orders_1_3: number("orders_1_3", 0..=500)?,
+        };
+        let of_mix = mix.huge + mix.unmovable + mix.orders_1_3;
+        if of_mix > 1000 {
+            return refuse(format!(
+                "unmovable, orders_1_3 and huge are {of_mix} of 1000 requests: lower one of them"
+            ));
+        }
         let task_frames = (number("task_mib", 4..=65_536)? << 20) / FRAME_BYTES;
         let frames = task_frames * tasks as u64;
         let time_ms = setup.number_or_auto(SETTINGS, "time_ms", 1..=100_000, TIME_MS)?;
@@ -110,11 +121,7 @@ impl TaskWorkload for Pressure {
             frames,
             task_frames,
             time_ns: time_ms as u64 * 1_000_000,
-            mix: Mix {
-                huge: number("huge", 0..=500)?,
-                unmovable: number("unmovable", 0..=500)?,
-                orders_1_3: number("orders_1_3", 0..=500)?,
-            },
+            mix,
             cache: Cache::new(tasks, FrameCount::new(frames)),
         })
     }

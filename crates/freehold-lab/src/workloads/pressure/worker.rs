@@ -1,5 +1,7 @@
 //! What a task allocates, and what it does when memory is short.
 
+use std::collections::VecDeque;
+
 use anyhow::Result;
 use fastrand::Rng;
 use freehold::{MigrateType, Order, Request, Watermark};
@@ -99,7 +101,7 @@ pub(super) struct Worker<'a, T> {
     lasting: Vec<Block>,
     lasting_frames: u64,
     lasting_most: u64,
-    huge: Vec<Block>,
+    huge: VecDeque<Block>,
     huge_most: usize,
     tally: Tally,
 }
@@ -116,7 +118,7 @@ impl<'a, T: Task> Worker<'a, T> {
             lasting: Vec::new(),
             lasting_frames: 0,
             lasting_most: most.0,
-            huge: Vec::new(),
+            huge: VecDeque::new(),
             huge_most,
             tally: Tally::default(),
         }
@@ -156,9 +158,11 @@ impl<'a, T: Task> Worker<'a, T> {
         match (Class::of(block.order), request.content()) {
             (Class::Huge, _) => {
                 task.map(block);
-                self.huge.push(block);
-                if self.huge.len() > self.huge_most {
-                    task.unmap(self.huge.remove(0))?;
+                self.huge.push_back(block);
+                if self.huge.len() > self.huge_most
+                    && let Some(oldest) = self.huge.pop_front()
+                {
+                    task.unmap(oldest)?;
                 }
             }
             (Class::Single, MigrateType::Movable) => {
@@ -183,7 +187,7 @@ impl<'a, T: Task> Worker<'a, T> {
     fn next(&mut self) -> Request {
         let Mix { huge, unmovable, orders_1_3 } = self.mix;
         let kind = self.rng.u64(..1000);
-        if kind < huge && self.huge_most > 0 {
+        if kind < huge {
             Request::new(Order::PAGEBLOCK)
         } else if kind < huge + unmovable {
             Request::default().migratetype(MigrateType::Unmovable)
