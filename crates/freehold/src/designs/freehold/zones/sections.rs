@@ -66,9 +66,6 @@ const WHOLE_ENDED: u64 = 1 << 23;
 /// One that has moved a part.
 const PART_ENDED: u64 = 1 << 43;
 
-/// How often a CPU in a section is looked at.
-const LOOKS: usize = 64;
-
 /// A stretch of a call in which free frames may be where only this call finds them. Ends when it is
 /// dropped.
 #[must_use]
@@ -165,7 +162,7 @@ impl<P: Platform> Zones<P> {
     }
 
     /// Whether a CPU is seen in no section that may have moved a block of an order, or to have
-    /// ended one, in some looks.
+    /// ended one between two looks.
     pub(crate) fn leaves_sections(
         &self,
         context: Context<'_, P>,
@@ -177,12 +174,11 @@ impl<P: Platform> Zones<P> {
         // there.
         let look = || self.in_hand(cpu, zone).load(Acquire);
         let first = look();
-        first % CACHED < begun
-            || (0..LOOKS).any(|_| {
-                context.platform.relax();
-                let now = look();
-                now % CACHED < begun || (now ^ first) & ended != 0
-            })
+        first % CACHED < begun || {
+            context.platform.relax();
+            let now = look();
+            now % CACHED < begun || (now ^ first) & ended != 0
+        }
     }
 
     /// Ends every section of a CPU, and marks its cache. There is no other thread.
