@@ -30,7 +30,7 @@ mod pool;
 mod remote_queue;
 mod report;
 mod runs;
-mod sections;
+pub(crate) mod sections;
 mod tree;
 pub(super) mod zone;
 
