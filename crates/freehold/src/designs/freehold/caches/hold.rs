@@ -49,9 +49,7 @@ impl<P: Platform> LockedCache<'_, P> {
         self.collect(pageblock);
         let free = self.pageblocks().count_free(pageblock);
         self.cache.note_drain(free);
-        if free > 0 {
-            self.zone().add_free(free);
-        }
+        self.zone().add_free(free);
         self.pageblocks().update(pageblock, State::hand_to_walker);
     }
 

@@ -21,9 +21,10 @@
 //! last.
 //!
 //! Single frames may move for ever, so a request for more does not wait for a moment at which
-//! nothing does: after some rounds it ends once each CPU was seen in no section since the call
-//! began, one after the other, and no zone can serve it after another drain. So it finds a block
-//! that is free all the time, unless another call has moved that meanwhile.
+//! nothing does: after some rounds it ends once each CPU, one after the other, was seen in no
+//! section or to have ended one, and no zone can serve it after another drain. So it finds a block
+//! that is free all the time, unless another call has moved that meanwhile, or is interrupted on
+//! its CPU with it in hand.
 
 use crate::Error;
 use crate::designs::Context;

@@ -53,8 +53,10 @@ impl<P: Platform> CpuCounters<P> {
 
     /// Counts frames that were freed past all caches.
     pub(super) fn note_freed(&self, frames: FrameCount) {
-        // Relaxed: a count that orders nothing.
-        self.freed_directly.fetch_add(frames.get(), Relaxed);
+        if frames > FrameCount::ZERO {
+            // Relaxed: a count that orders nothing.
+            self.freed_directly.fetch_add(frames.get(), Relaxed);
+        }
     }
 
     /// Adds the exceptions to the NUMA events of a zone, of which the CPU took so many frames.

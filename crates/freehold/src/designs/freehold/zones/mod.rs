@@ -30,7 +30,7 @@ mod pool;
 mod remote_queue;
 mod report;
 mod runs;
-pub(crate) mod sections;
+mod sections;
 mod tree;
 pub(super) mod zone;
 

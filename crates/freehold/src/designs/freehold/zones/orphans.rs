@@ -30,11 +30,8 @@ impl<P: Platform> Zones<P> {
         let zone = self.zone_of(pageblock);
         loop {
             let found = self.pageblocks.collect_remote(pageblock);
-            // All CPUs write to these counts, and most often there is nothing to add.
-            if found.frames > 0 {
-                section.note_freed(found.frames);
-                zone.add_free(found.frames);
-            }
+            section.note_freed(found.frames);
+            zone.add_free(found.frames);
             zone.note_doubles(found.doubles);
             let fullness = self.pageblocks.fullness(pageblock);
             let order = self.enter_orphans(pageblock, fullness);

@@ -235,7 +235,10 @@ impl<P: Platform> Zone<P> {
     }
 
     pub(crate) fn add_free(&self, frames: u32) {
-        self.level.free.fetch_add(u64::from(frames), Relaxed);
+        // All CPUs write to it, and often there is nothing to add.
+        if frames > 0 {
+            self.level.free.fetch_add(u64::from(frames), Relaxed);
+        }
     }
 
     /// Takes frames out of the level: in a section, or under the lock of a cache after
