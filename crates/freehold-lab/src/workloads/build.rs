@@ -58,18 +58,18 @@ enum Life {
 }
 
 /// A kind of blocks.
-struct Kind {
+pub(crate) struct Kind {
     /// Of all allocations, by the sum of the shares.
-    share: u32,
-    migratetype: MigrateType,
+    pub(crate) share: u32,
+    pub(crate) migratetype: MigrateType,
     /// Of 100 blocks, how many have order 0, 1, 2 and 3.
-    orders: [u32; 4],
+    pub(crate) orders: [u32; 4],
     life: Life,
     /// Whether it is memory of a process, which is faulted in.
     faulted: bool,
 }
 
-const CHOSEN: &[Kind] = &[
+pub(crate) const CHOSEN: &[Kind] = &[
     // Heaps of compilers, part of which is freed at once.
     kind(20, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
     kind(45, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
