@@ -6,8 +6,8 @@ use freehold::{MigrateType, Order};
 /// Number of orders in the table, from 0.
 pub(super) const ORDERS: u8 = 4;
 
-/// Of 10000 requests of the workload `build`, how many have each type and orders 0, 1, 2 and 3: as
-/// recorded of 200,000. The test below fails if the workload asks for other shares.
+/// Of 10000 requests of the workload `build`, how many have each type and orders 0, 1, 2 and 3.
+/// Recorded by the test below, which fails if the workload's requests differ.
 const RECORDED: [(MigrateType, [u32; ORDERS as usize]); MigrateType::COUNT] = [
     (MigrateType::Unmovable, [851, 139, 151, 52]),
     (MigrateType::Movable, [7552, 150, 149, 153]),
@@ -48,23 +48,102 @@ fn kinds() -> impl Iterator<Item = ((Order, MigrateType), u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::workloads::build::CHOSEN;
+    use std::collections::HashMap;
+    use std::sync::Mutex;
 
-    /// Within three standard deviations of the shares that the workload draws by.
+    use freehold::{
+        BulkFreeError, Census, Error, Events, FrameCount, Migrate, Pfn, RangeRequest, Request,
+        Violation, ZoneLevel, ZoneStats,
+    };
+    use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
+    use freehold_linux::zone_lock::ZoneLock;
+
+    use super::*;
+    use crate::frames::Frames;
+    use crate::settings::Assignments;
+    use crate::task::lru::{AnyLru, ReclaimingFrames};
+    use crate::task::run_one;
+    use crate::task::workload::{Setup, TaskWorkload};
+    use crate::workloads::build::Build;
+
+    /// Records the requests to an arena.
+    struct Recorder {
+        arena: FrameArena<ZoneLock<Host>>,
+        asked: Mutex<HashMap<(Order, MigrateType), u32>>,
+    }
+
+    impl Frames for Recorder {
+        fn alloc(&self, request: Request) -> Result<Pfn, Error> {
+            let like =
+                |kind: &&MigrateType| Request::new(request.order()).migratetype(**kind) == request;
+            let kind = MigrateType::ALL.iter().find(like).expect("a plain request");
+            *self.asked.lock().unwrap().entry((request.order(), *kind)).or_default() += 1;
+            self.arena.allocator().alloc(request)
+        }
+        fn alloc_bulk(&self, _: Request, _: &mut [Pfn]) -> Result<usize, Error> {
+            unreachable!("the workload allocates block by block")
+        }
+        fn alloc_compacting(&self, _: Request, _: &dyn Migrate) -> Result<Pfn, Error> {
+            unreachable!("the workload does not compact")
+        }
+        fn alloc_range(&self, _: RangeRequest, _: &dyn Migrate) -> Result<Pfn, Error> {
+            unreachable!("the workload takes no ranges")
+        }
+        fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error> {
+            self.arena.allocator().free(pfn, order)
+        }
+        fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError> {
+            self.arena.allocator().free_bulk(blocks, order)
+        }
+        fn free_range(&self, _: Pfn, _: FrameCount) -> Result<(), Error> {
+            unreachable!("the workload takes no ranges")
+        }
+        fn drain_all(&self) {
+            self.arena.allocator().drain_all();
+        }
+        fn levels(&self) -> Vec<ZoneLevel> {
+            self.arena.allocator().levels().collect()
+        }
+        fn zones(&self) -> Vec<ZoneStats> {
+            self.arena.allocator().zones().collect()
+        }
+        fn events(&self) -> Events {
+            self.arena.allocator().events()
+        }
+        fn snapshot(&self) -> Snapshot {
+            Snapshot::of(self.arena.allocator())
+        }
+        fn validate(&self) -> Result<Census, Violation> {
+            self.arena.allocator().validate()
+        }
+    }
+
+    impl ReclaimingFrames for Recorder {
+        fn alloc_or_reclaim(&self, _: Request, _: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+            unreachable!("the workload has no LRU")
+        }
+    }
+
     #[test]
     fn the_table_is_what_build_asks_for() {
-        for (migratetype, recorded) in RECORDED {
-            for (order, recorded) in recorded.into_iter().enumerate() {
-                let of_type = CHOSEN.iter().filter(|kind| kind.migratetype == migratetype);
-                let expected: u32 = of_type.map(|kind| kind.share * kind.orders[order]).sum();
-                let off = f64::from(recorded) - f64::from(expected);
-                assert!(
-                    off.abs() <= 3.0 * (f64::from(expected) / 20.0).sqrt(),
-                    "{migratetype:?}, {order}: {recorded} of {expected}"
-                );
-            }
-        }
+        let given = ["jobs=100".to_owned()];
+        let given = Assignments::parse(&given, &[Build::SETTINGS.1]).unwrap();
+        let build = Build::new(&Setup { given: &given, tasks: 1, simulated: false }).unwrap();
+        let arena = ArenaBuilder::new().bytes(64 << 20).build_frames().unwrap();
+        let recorder = Recorder { arena, asked: Mutex::default() };
+        run_one(&recorder.arena, &recorder, &build).unwrap();
+
+        let asked = recorder.asked.into_inner().unwrap();
+        let all: u32 = asked.values().sum();
+        let of_10000 = |count: u32| (f64::from(count) * 1e4 / f64::from(all)).round() as u32;
+        let recorded = RECORDED.map(|(migratetype, _)| {
+            let orders: Vec<_> = Order::ZERO.to(Order::new(ORDERS - 1)).collect();
+            let share = |&order: &Order| asked.get(&(order, migratetype)).copied();
+            let shares = orders.iter().map(|order| of_10000(share(order).unwrap_or(0)));
+            (migratetype, <[u32; ORDERS as usize]>::try_from(shares.collect::<Vec<_>>()).unwrap())
+        });
+        assert!(asked.keys().all(|(order, _)| order.get() < ORDERS), "{asked:?}");
+        assert_eq!(recorded, RECORDED, "as RECORDED should say");
     }
 
     #[test]

@@ -321,7 +321,25 @@ pub(super) mod tests {
     pub(in crate::task) fn on_host(work: impl FnOnce(&HostTask<'_, Indirect<'_>>)) {
         let builder = arena::<ZoneLock<Host>>().bytes(16 << 20);
         let arena = builder.build_frames().expect("16 MiB can be mapped");
-        let ground = Ground::<Indirect<'_>> { frames: &arena.allocator(), memory: &arena };
-        work(&HostTask::new(&Shared::new(ground, &[], 1), Place { index: 0, seed: 1 }));
+        on_arena(&arena, &arena.allocator(), work);
+    }
+
+    /// The same in an arena whose allocator is called through a wrapper.
+    fn on_arena<R>(
+        arena: &FrameArena<ZoneLock<Host>>,
+        frames: &(dyn ReclaimingFrames + Sync),
+        work: impl FnOnce(&HostTask<'_, Indirect<'_>>) -> R,
+    ) -> R {
+        let shared = Shared::new(Ground::<Indirect<'_>> { frames, memory: arena }, &[], 1);
+        work(&HostTask::new(&shared, Place { index: 0, seed: 1 }))
+    }
+
+    /// Runs one task of a workload in an arena whose allocator is called through a wrapper.
+    pub(crate) fn run_one<W: TaskWorkload>(
+        arena: &FrameArena<ZoneLock<Host>>,
+        frames: &(dyn ReclaimingFrames + Sync),
+        work: &W,
+    ) -> Result<W::Outcome> {
+        on_arena(arena, frames, |task| work.run(task, &mut Vec::new()))
     }
 }

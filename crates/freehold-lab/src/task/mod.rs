@@ -31,6 +31,8 @@ use freehold_sim::{Key, Path};
 
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
+#[cfg(test)]
+pub(crate) use host::tests::run_one;
 use lru::{AnyLru, Frees, ReclaimingFrames};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.

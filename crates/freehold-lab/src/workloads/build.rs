@@ -58,18 +58,18 @@ enum Life {
 }
 
 /// A kind of blocks.
-pub(crate) struct Kind {
+struct Kind {
     /// Of all allocations, by the sum of the shares.
-    pub(crate) share: u32,
-    pub(crate) migratetype: MigrateType,
+    share: u32,
+    migratetype: MigrateType,
     /// Of 100 blocks, how many have order 0, 1, 2 and 3.
-    pub(crate) orders: [u32; 4],
+    orders: [u32; 4],
     life: Life,
     /// Whether it is memory of a process, which is faulted in.
     faulted: bool,
 }
 
-pub(crate) const CHOSEN: &[Kind] = &[
+const CHOSEN: &[Kind] = &[
     // Heaps of compilers, part of which is freed at once.
     kind(20, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
     kind(45, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
