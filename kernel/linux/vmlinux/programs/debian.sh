@@ -14,8 +14,8 @@ one() {
     status=$?
     case $status in
     0) verdict=passed ;;
-    # Of the kernel's tests, and of stress-ng: not on this machine.
-    3 | 4) verdict=skipped ;;
+    # Of stress-ng, of the kernel's tests, and of LTP: not on this machine.
+    3 | 4 | 32) verdict=skipped ;;
     124 | 137) verdict=endless ;;
     *) verdict=failed ;;
     esac
@@ -126,6 +126,19 @@ droppable
 TESTS
     cd - >/dev/null || return
     echo 0 >/proc/sys/vm/nr_hugepages
+    sum_up
+}
+
+# The lists of LTP, in which a line is a name and what the shell is to run.
+ltp() {
+    local name command verdicts=() suite=/opt/ltp
+    [ -d $suite ] || { failing "no LTP: run userspace --ltp DIR" && return; }
+    # CPUs that QEMU translates are slow.
+    export LTPROOT=$suite PATH=$PATH:$suite/testcases/bin TMPDIR=/tmp KCONFIG_PATH=/root/config \
+        LTP_TIMEOUT_MUL=5
+    while read -r name command; do
+        one "$name" 150 bash -c "$command"
+    done < <(cat $suite/runtest/mm $suite/runtest/hugetlb | grep -v '^ *#' | grep .)
     sum_up
 }
 
