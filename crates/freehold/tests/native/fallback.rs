@@ -173,22 +173,32 @@ fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<D: T
     }
 }
 
+/// A pageblock of a type with 100 frames of content in 200.
+fn with_content<D: TestDesign>(of: MigrateType, content: MigrateType) -> Zone<D> {
+    let mut zone = Zone::filled(of, even(0..200));
+    for _ in 0..100 {
+        zone.take(content);
+    }
+    zone.expect(0, 100);
+    zone
+}
+
+/// With 100 frames of such content, 156 free ones make half of the pageblock.
+fn half_is_claimed<D: TestDesign>(of: MigrateType, content: MigrateType, request: MigrateType) {
+    for (freed, claims) in [(155, 0), (156, 1)] {
+        let mut zone = with_content::<D>(of, content);
+        zone.free(256..256 + freed);
+        zone.take(request);
+        zone.expect(claims, 1 - claims);
+    }
+}
+
 fn movable_content_counts_for_movable_requests<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
     for of in [Unmovable, Reclaimable] {
-        for (freed, claims) in [(155, 0), (156, 1)] {
-            let mut zone = Zone::<D>::filled(of, even(0..200));
-            for _ in 0..100 {
-                zone.take(Movable);
-            }
-            zone.expect(0, 100);
-            // With 100 movable frames, 156 free ones make half of the pageblock.
-            zone.free(256..256 + freed);
-            zone.take(Movable);
-            zone.expect(claims, 1 - claims);
-        }
+        half_is_claimed::<D>(of, Movable, Movable);
     }
 }
 
@@ -198,16 +208,7 @@ fn content_that_cannot_move_counts_for_such_requests_in_a_movable_pageblock<D: T
     }
     for content in [Unmovable, Reclaimable] {
         for request in [Unmovable, Reclaimable] {
-            for (freed, claims) in [(155, 0), (156, 1)] {
-                let mut zone = Zone::<D>::filled(Movable, even(0..200));
-                for _ in 0..100 {
-                    zone.take(content);
-                }
-                zone.expect(0, 100);
-                zone.free(256..256 + freed);
-                zone.take(request);
-                zone.expect(claims, 1 - claims);
-            }
+            half_is_claimed::<D>(Movable, content, request);
         }
     }
 }
@@ -217,11 +218,7 @@ fn unmovable_and_reclaimable_content_are_not_alike_in_each_others_pageblocks<D: 
         return;
     }
     for (request, of) in [(Unmovable, Reclaimable), (Reclaimable, Unmovable)] {
-        let mut zone = Zone::<D>::filled(of, even(0..200));
-        for _ in 0..100 {
-            zone.take(request);
-        }
-        zone.expect(0, 100);
+        let mut zone = with_content::<D>(of, request);
         zone.free(256..511);
         zone.take(request);
         zone.expect(0, 1);
