@@ -23,7 +23,8 @@ one() {
     verdicts+=("$verdict")
     say "case: $run $name $verdict $status"
     [ $verdict = passed ] ||
-        grep -vE '^ok|stress-ng: info|Totals' said | tail -4 | cut -c1-150 | while read -r line; do say "said: $line"; done
+        grep -vE '^ok|stress-ng: info|Totals|^Summary:|^[a-z]+ +[0-9]+$|^$' said |
+            tail -4 | cut -c1-150 | while read -r line; do say "said: $line"; done
 }
 
 sum_up() {
@@ -133,9 +134,9 @@ TESTS
 ltp() {
     local name command verdicts=() suite=/opt/ltp
     [ -d $suite ] || { failing "no LTP: run userspace --ltp DIR" && return; }
+    local -x LTPROOT=$suite PATH=$PATH:$suite/testcases/bin TMPDIR=/tmp KCONFIG_PATH=/root/config
     # CPUs that QEMU translates are slow.
-    export LTPROOT=$suite PATH=$PATH:$suite/testcases/bin TMPDIR=/tmp KCONFIG_PATH=/root/config \
-        LTP_TIMEOUT_MUL=5
+    local -x LTP_TIMEOUT_MUL=5
     while read -r name command; do
         one "$name" 150 bash -c "$command"
     done < <(cat $suite/runtest/mm $suite/runtest/hugetlb | grep -v '^ *#' | grep .)
