@@ -4,20 +4,20 @@
 //! zone cannot serve falls back to the next. A kernel reports its measures zone by zone.
 
 use freehold::{Order, ZoneStats};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::frames::Frames;
 
 /// The free memory of all zones, before and after draining the CPUs: designs that cache much per
 /// CPU hide free blocks there.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Fragmentation {
     pub(crate) before_drain: FreeMemory,
     pub(crate) after_drain: FreeMemory,
 }
 
 /// The free memory of all zones at one time.
-#[derive(Debug, Default, Deserialize, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct FreeMemory {
     /// Frames on the free lists of zones.
     pub(crate) free_frames: u64,

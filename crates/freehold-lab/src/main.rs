@@ -37,7 +37,6 @@ mod signals;
 mod sim;
 mod stat;
 mod survey;
-mod sweep;
 mod task;
 mod trace;
 mod workload;
@@ -84,7 +83,6 @@ fn main() -> ExitCode {
             true => sensitivity::sensitivity(args),
             false => compare::compare(args),
         },
-        cli::Command::Sweep(args) => sweep::sweep(args),
         cli::Command::Survey(args) => survey::survey(args),
         cli::Command::Check(args) => check::check(args),
         cli::Command::Race(args) => race::race(args),

@@ -99,9 +99,8 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Refuses what a cell on the host could not run with, but for CPUs, which another host may have.
-/// Returns the design, which runs there.
-pub(crate) fn check_on_host(
+/// Refuses what a cell on the host could not run with. Returns the design, which runs there.
+fn check_on_host(
     workload: WorkloadName,
     design: SimDesign,
     cpus: u32,
@@ -152,7 +151,7 @@ impl HostCells<'_> {
         let shown = shown_of(design, cell.assignments)?;
         let measured = with_workload!(self.workload, W => W::run_on_host(cell, progress)?);
         let (result, state) = result(self.workload, design, HOST, cell.cpus.len(), shown, measured);
-        let (profile, seed) = (Some(PROFILE.into()), Some(cell.seed));
+        let (profile, seed) = (Some(PROFILE), Some(cell.seed));
         Ok(RunResult { profile, seed, state: Some(state), ..result })
     }
 }

@@ -70,6 +70,7 @@ impl Assignments {
     }
 
     /// Assignments of names to values.
+    #[cfg(test)]
     pub(crate) fn of(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Assignments { list: pairs.into_iter().collect(), recording: None }
     }

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// A signal ended the command; and what to do next. Exits with a code of its own.
+/// A signal ended the command before it had anything to write. Exits with a code of its own.
 #[derive(Debug, thiserror::Error)]
-#[error("interrupted{0}")]
-pub(crate) struct Interrupted(pub(crate) &'static str);
+#[error("interrupted, nothing was written")]
+pub(crate) struct Interrupted;
 
 /// A flag that SIGINT or SIGTERM sets. A second one ends the program at once.
 pub(crate) fn stop_flag() -> io::Result<Arc<AtomicBool>> {

@@ -59,8 +59,8 @@ impl Case {
     pub(super) fn new(args: &CheckArgs, seed: u64) -> Self {
         Case {
             schema: SCHEMA.to_owned(),
-            subject: args.subject.unwrap_or(Subject::Allocator),
-            design: args.design.unwrap_or(DesignName::Freehold),
+            subject: args.subject,
+            design: args.design,
             seed,
             failures: args.failures.clone(),
             stop_cpu: args.stop_cpu,
@@ -125,19 +125,10 @@ impl Case {
         Ok(())
     }
 
-    /// The subject, or `stop-cpu`.
-    pub(super) fn kind(&self) -> String {
-        if self.stop_cpu { "stop-cpu".to_owned() } else { name_of(&self.subject) }
-    }
-
     /// The command that plays it again, if nothing was left out.
     pub(super) fn replay(&self) -> String {
-        self.replay_with(&format!("--seed {}", self.seed))
-    }
-
-    /// The same with other seeds.
-    pub(super) fn replay_with(&self, seeds: &str) -> String {
-        let mut command = format!("freehold check {seeds} --design {}", name_of(&self.design));
+        let (seed, design) = (self.seed, name_of(&self.design));
+        let mut command = format!("freehold check --seed {seed} --design {design}");
         if self.subject != Subject::Allocator {
             command += &format!(" --subject {}", name_of(&self.subject));
         }

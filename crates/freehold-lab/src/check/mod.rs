@@ -25,7 +25,6 @@ mod leases;
 mod ledger;
 mod lru;
 mod menu;
-mod minutes;
 mod movers;
 mod play;
 mod round;
@@ -52,12 +51,8 @@ struct Document<T> {
     tally: T,
 }
 
-/// Plays all seeds, and fails with the first one that fails and the command that replays it; or
-/// goes on for some minutes.
+/// Plays all seeds, and fails with the first one that fails and the command that replays it.
 pub(crate) fn check(args: &CheckArgs) -> Result<()> {
-    if let Some(minutes) = args.minutes {
-        return minutes::check(args, minutes);
-    }
     let cases: Vec<Case> = match &args.case {
         Some(path) => vec![Case::read(path)?],
         None => {

@@ -10,14 +10,13 @@ use crate::designs::DesignName;
 #[derive(Debug, Args)]
 #[command(after_help = CHECK_HELP)]
 pub(crate) struct CheckArgs {
-    /// The subject of the check. Default: allocator; with --minutes, each in turn.
-    #[arg(long, value_name = "SUBJECT")]
-    pub(crate) subject: Option<Subject>,
+    /// The subject of the check.
+    #[arg(long, value_name = "SUBJECT", default_value = "allocator")]
+    pub(crate) subject: Subject,
 
-    /// The design to check, or to check the subject on. Default: freehold; with --minutes, each in
-    /// turn.
-    #[arg(long, value_name = "DESIGN")]
-    pub(crate) design: Option<DesignName>,
+    /// The design to check, or to check the subject on.
+    #[arg(long, value_name = "DESIGN", default_value = "freehold")]
+    pub(crate) design: DesignName,
 
     /// How many seeds to play.
     #[arg(long, value_name = "N", default_value_t = 1000)]
@@ -41,22 +40,6 @@ pub(crate) struct CheckArgs {
     /// Make the first seed that fails as small as it gets, and save it as a case.
     #[arg(long, value_name = "FILE")]
     pub(crate) shrink: Option<PathBuf>,
-
-    /// Play seeds for so many minutes, in processes of their own, and go on after what fails,
-    /// crashes or never ends. Without --subject, some have a CPU that stops.
-    #[arg(long, value_name = "N", value_parser = minutes)]
-    #[arg(conflicts_with_all = ["seeds", "seed", "case", "shrink"])]
-    pub(crate) minutes: Option<f64>,
-
-    /// With --minutes: where cases that failed are saved, made small.
-    #[arg(long, value_name = "FOLDER", default_value = "findings", requires = "minutes")]
-    pub(crate) save: PathBuf,
-
-    /// With --minutes: a process that takes longer never ends. Each has a second or two of work,
-    /// and a minute to make a case small.
-    #[arg(long = "hang-after", value_name = "SECONDS", default_value_t = 600)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400), requires = "minutes")]
-    pub(crate) hang_after_s: u32,
 
     /// How many seeds to play side by side, at most. Default: as many as there are CPUs.
     #[arg(long, value_name = "N")]
@@ -98,17 +81,8 @@ Examples:
   freehold check --subject chaos --seeds 20     the same, delayed at any step, in all calls at once
   freehold check --shrink bug.json    saves what fails, made small
   freehold check --case bug.json      plays it again
-  freehold check --minutes 30         everything, on all designs
-  freehold check --minutes 480 --first-seed $(date +%s)000      a night, with seeds of its own
   freehold check --canary             with a bug planted: fails
   freehold check --canary=loss        with another one";
-
-fn minutes(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(minutes) if minutes > 0.0 && minutes <= 100_000.0 => Ok(minutes),
-        _ => Err("it is a number of minutes above 0, such as 0.5 or 30".to_owned()),
-    }
-}
 
 /// A bug to plant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

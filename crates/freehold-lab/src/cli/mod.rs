@@ -13,7 +13,6 @@ mod race;
 mod replay;
 mod shell;
 mod survey;
-mod sweep;
 mod trace;
 
 use std::path::PathBuf;
@@ -25,7 +24,7 @@ use crate::race::probe;
 pub(crate) use cells::{CellArgs, RunArgs, StatArgs, View};
 pub(crate) use check::{Canary, CheckArgs, Failure, Subject};
 pub(crate) use compare::CompareArgs;
-pub(crate) use design::{DesignChoice, chosen_designs};
+pub(crate) use design::chosen_designs;
 pub(crate) use diff::DiffArgs;
 pub(crate) use format::Format;
 pub(crate) use list::{ListArgs, ListWhat};
@@ -36,7 +35,6 @@ pub(crate) use race::RaceArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use survey::SurveyArgs;
-pub(crate) use sweep::SweepArgs;
 pub(crate) use trace::{ImportArgs, InfoArgs, RecordArgs, TraceCommand};
 
 /// Runs workloads on page-frame allocators and reports their cost.
@@ -70,14 +68,12 @@ Examples:
   freehold run page-fault                       page faults on this machine
   freehold run page-fault --cpus 1,2 --json     on one CPU and on two, as JSON
   freehold run page-fault --machine skylake-2s  on 112 simulated CPUs
-  freehold sweep campaign.toml                  all cells of a file, or those still missing
   freehold run bulk                             one at a time against in bulk
   freehold race fill                            the designs against other allocators
   freehold predict                              what was published, and what is predicted
   freehold survey                               what this machine says of the predictions
   freehold diff a.json b.json                   what is slower in b, beyond chance
   freehold check --seeds 1000                   random schedules and failures
-  freehold check --minutes 30                   all of that, on all designs
   freehold record --seconds 10 -o busy.fht      what this kernel's page allocator does
   freehold trace info busy.fht                  what a recording has
   freehold replay busy.fht                      the same calls, on every design
@@ -85,12 +81,12 @@ Examples:
 
 Exit codes:
     0  success
-    1  the run failed, or a cell of a sweep
+    1  the run failed
     2  the command line is invalid, or a file that it names
     3  freehold diff: at least one figure is worse
     4  events were lost in a recording, which was kept
     5  recording is not possible here: root or tracefs is missing
-  130  interrupted; the same command goes on with a sweep
+  130  interrupted
 
 Results go to stdout, progress to stderr if that is a terminal; each result of compare, as soon as
 it is known, in any case. NO_COLOR is respected.";
@@ -103,8 +99,6 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Compare designs on this machine and on a simulated one.
     Compare(CompareArgs),
-    /// Run all cells of a file, on this machine or on a cluster, and go on after a kill.
-    Sweep(SweepArgs),
     /// Check a design under random schedules and failures.
     Check(CheckArgs),
     /// Race the designs against other allocators on this machine.

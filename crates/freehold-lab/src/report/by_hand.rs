@@ -53,7 +53,7 @@ fn result(design: &str, per_second: f64, workload_specific: Map<String, Value>) 
         profile: None,
         seed: None,
         settings: BTreeMap::new(),
-        work: Work { unit: "faults".into(), count: 1_000_000, seconds: 1.0, per_second },
+        work: Work { unit: "faults", count: 1_000_000, seconds: 1.0, per_second },
         simulated: None,
         fragmentation: None,
         workload_specific,

@@ -1,22 +1,15 @@
 //! The JSON document of `freehold run`. Fields that do not apply to a run are absent.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use freehold_host::Snapshot;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::fragmentation::Fragmentation;
 
 /// The version of the format.
 pub(crate) const SCHEMA: &str = "freehold.run/1";
-
-/// All measurements of one command, as they are read again.
-#[derive(Debug, Deserialize)]
-pub(crate) struct Stored {
-    pub(crate) results: Vec<RunResult>,
-}
 
 /// All measurements of one command.
 #[derive(Debug, Serialize)]
@@ -26,7 +19,7 @@ pub(crate) struct Document {
 }
 
 /// One workload on one design, on one machine with so many CPUs.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct RunResult {
     pub(crate) workload: String,
     pub(crate) design: String,
@@ -34,7 +27,7 @@ pub(crate) struct RunResult {
     pub(crate) cpus: u32,
     /// The cargo profile of this program, for times measured on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) profile: Option<Cow<'static, str>>,
+    pub(crate) profile: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) seed: Option<u64>,
     pub(crate) settings: BTreeMap<String, Value>,
@@ -75,7 +68,7 @@ impl RunResult {
 }
 
 /// Data that only a simulated machine provides.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Simulated {
     /// Waiting as a share of CPU time outside barriers, by class of lock, and by class and path.
     pub(crate) time_share: BTreeMap<String, f64>,
@@ -87,7 +80,7 @@ pub(crate) struct Simulated {
 }
 
 /// All locks of one class.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Lock {
     pub(crate) name: String,
     pub(crate) instances: u64,
@@ -99,14 +92,14 @@ pub(crate) struct Lock {
 }
 
 /// Interrupts off: the share of CPU time outside barriers, and the longest interval.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct IrqOff {
     pub(crate) share: f64,
     pub(crate) ns_max: f64,
 }
 
 /// Latencies in virtual time.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Latency {
     pub(crate) p50: u64,
     pub(crate) p99: u64,
@@ -130,10 +123,10 @@ pub(crate) fn threads_in_words(threads: usize) -> String {
 }
 
 /// The work done, and its rate.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Work {
     /// The unit, such as `faults`.
-    pub(crate) unit: Cow<'static, str>,
+    pub(crate) unit: &'static str,
     /// How many were done during the measurement.
     pub(crate) count: u64,
     /// How long the measurement took.
@@ -145,6 +138,6 @@ pub(crate) struct Work {
 impl Work {
     /// So many of a unit in so many seconds.
     pub(crate) fn of(unit: &'static str, count: u64, seconds: f64) -> Self {
-        Work { unit: unit.into(), count, seconds, per_second: count as f64 / seconds }
+        Work { unit, count, seconds, per_second: count as f64 / seconds }
     }
 }

@@ -214,7 +214,7 @@ fn interrupts(simulated: &Simulated) -> Option<String> {
 
 /// How long a unit of work takes while all CPUs are working.
 fn cpu_time(result: &RunResult) -> String {
-    let unit = result.work.unit.strip_suffix('s').unwrap_or(&result.work.unit);
+    let unit = result.work.unit.strip_suffix('s').unwrap_or(result.work.unit);
     let ns = f64::from(result.cpus) * 1e9 / result.work.per_second;
     format!("each CPU does a {unit} in {}", time_in_words(ns))
 }

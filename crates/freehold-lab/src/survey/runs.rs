@@ -145,7 +145,7 @@ impl Runner<'_> {
         command.args(words).arg("--json");
         let Some(output) = child::output(&mut command, TIME_MAX, self.stop).with_context(typed)?
         else {
-            return Err(Interrupted(", nothing was written").into());
+            return Err(Interrupted.into());
         };
         if !output.status.success() {
             bail!("{}: {}", typed(), String::from_utf8_lossy(&output.stderr).trim_end());

@@ -171,7 +171,7 @@ impl TaskWorkload for ReadTwice {
             ("share_bytes", json!(self.share_frames * FRAME_BYTES)),
             ("read_ns", json!(self.cpus as f64 * 1e9 / per_second)),
         ];
-        Findings::new(Work { unit: "reads".into(), count, seconds, per_second }, fields)
+        Findings::new(Work { unit: "reads", count, seconds, per_second }, fields)
     }
 
     fn show(results: &[RunResult], machine: &Machine) -> Result<()> {

@@ -1,11 +1,8 @@
-//! `freehold check` as a user types it: counts, threads on this machine, saved cases, minutes.
-
-use std::process::{Command, Stdio};
-use std::time::Duration;
+//! `freehold check` as a user types it: counts, threads on this machine, saved cases.
 
 use serde_json::Value;
 
-use crate::common::{fails, freehold, json, succeeds};
+use crate::common::{fails, json};
 
 /// Steps of which a check is meaningful only if all of them happen.
 fn counts(document: &Value, names: &[&str]) {
@@ -70,47 +67,4 @@ fn a_seed_that_fails_is_made_small_and_saved() {
     assert!(again.contains(found) && again.contains(&replay), "{again}\n{found}");
     let refused = fails(&["check", "--case", path, "--seed", "3"], 2);
     assert!(refused.contains("--case"), "{refused}");
-}
-
-#[test]
-fn minutes_go_by_with_seeds_of_everything_that_is_wanted() {
-    let small = ["check", "--minutes", "0.02", "--jobs", "1", "--first-seed", "7"];
-    let document = json(&[&small[..], &["--subject", "lru", "--json"]].concat());
-    assert_eq!(document["schema"], "freehold.check-minutes/1");
-    assert_eq!((&document["first_seed"], &document["findings"]), (&7.into(), &[0; 0][..].into()));
-    counts(&document, &["seeds", "operations"]);
-    assert_eq!(document["seeds"].as_u64().unwrap() % 40, 0);
-    let text = succeeds(&[&small[..], &["--stop-cpu", "--design", "cluster"]].concat());
-    assert!(text.contains(" operations, 0 findings in ") && text.lines().count() == 1, "{text}");
-}
-
-#[test]
-fn minutes_find_what_was_planted_and_go_on() {
-    let folder = tempfile::tempdir().unwrap();
-    let save = folder.path().join("findings");
-    let planted = ["check", "--canary", "--minutes", "0.02", "--jobs", "1", "--subject", "chaos"];
-    let options = ["--design", "zone-lock", "--save", save.to_str().unwrap()];
-    let output = freehold(&[&planted[..], &options].concat());
-    assert_eq!(output.status.code(), Some(1));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("\nerror: seed ") && text.contains("replay: "), "{text}");
-    let mut replays = text.lines().filter_map(|line| line.strip_prefix("replay: freehold "));
-    let case: Vec<_> = replays.find(|it| it.contains("--case")).unwrap().split(' ').collect();
-    assert!(fails(&case, 1).contains(" failed: in round "), "{case:?}");
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(stderr.starts_with("error: findings: "), "{stderr}");
-}
-
-#[test]
-fn an_interrupt_ends_the_minutes_and_says_what_was_done() {
-    let mut check = Command::new(env!("CARGO_BIN_EXE_freehold"));
-    let check = check.args(["check", "--minutes", "10", "--jobs", "1", "--subject", "lru"]);
-    let check = check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    let kill = Command::new("kill").args(["-INT", &check.id().to_string()]).status();
-    assert!(kill.unwrap().success());
-    let output = check.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert_eq!(output.stderr, b"error: interrupted\n");
-    assert!(String::from_utf8_lossy(&output.stdout).contains(" 0 findings in "));
 }

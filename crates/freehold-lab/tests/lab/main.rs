@@ -14,6 +14,5 @@ mod shell;
 mod sim;
 mod stop;
 mod survey;
-mod sweep;
 mod trace;
 mod workloads;

@@ -86,7 +86,7 @@ impl Passes {
             ("task_bytes", json!(frames as u64 * FRAME_BYTES)),
             ("books", books),
         ];
-        Findings::new(Work { unit: "faults".into(), count, seconds, per_second }, fields)
+        Findings::new(Work { unit: "faults", count, seconds, per_second }, fields)
     }
 }
 

@@ -178,7 +178,7 @@ impl Samples {
             specific.extend(yardstick.fields());
         }
         let Taken { faults: count, seconds, .. } = *taken;
-        let work = Work { unit: "faults".into(), count, seconds, per_second: whole.median };
+        let work = Work { unit: "faults", count, seconds, per_second: whole.median };
         Findings { work, specific }
     }
 }
