@@ -36,14 +36,8 @@ impl Shared {
         first: Coming<'a>,
     ) -> Result<Option<RwLockWriteGuard<'a, Page>>, CacheError> {
         let mut coming = vec![first];
-        // As long as there is room, up to the first one that is there.
-        let last = file.blocks_ahead_max().min(self.read_ahead_blocks as u64);
-        for ahead in 1..=last {
-            let Ahead::Entered(next) = self.enter_ahead(file, Block(block.0 + ahead)) else {
-                break;
-            };
-            coming.push(next);
-        }
+        coming.extend(self.enter_piece(file, Block(block.0 + 1)));
+        file.set_mark(Block(block.0 + 1));
         if let Err(error) = self.fill(file, block, &mut coming) {
             file.tenant.counters.add(Count::ReadError, 1);
             return Err(error.into());
@@ -89,6 +83,33 @@ impl Shared {
         read
     }
 
+    /// Enters a piece of blocks, as long as there is room, up to the first one that is there.
+    pub(crate) fn enter_piece<'a>(
+        &'a self,
+        file: &Arc<FileState>,
+        first: Block,
+    ) -> Vec<Coming<'a>> {
+        let next = |nth| match self.enter_ahead(file, Block(first.0 + nth)) {
+            Ahead::Entered(next) => Some(next),
+            Ahead::There | Ahead::NoRoom => None,
+        };
+        (0..self.piece_blocks(file)).map_while(next).collect()
+    }
+
+    /// How many blocks are read ahead at a time. Two such pieces may be there that were not read.
+    fn piece_blocks(&self, file: &FileState) -> u64 {
+        (file.blocks_ahead_max() / 2).min(self.read_ahead_blocks as u64)
+    }
+
+    /// Notes the first use of a block that was read ahead, and asks for the next piece if it is the
+    /// first one of its own.
+    pub(crate) fn note_arrival(&self, file: &Arc<FileState>, block: Block) {
+        file.note_read(block);
+        if file.is_mark(block) {
+            self.requests.push(file, Block(block.0 + self.piece_blocks(file)));
+        }
+    }
+
     /// Enters a block that is not there, if there is room without waiting.
     fn enter_ahead<'a>(&'a self, file: &Arc<FileState>, block: Block) -> Ahead<'a> {
         let Ok(key) = file.key(block) else { return Ahead::There };
@@ -128,7 +149,7 @@ impl Shared {
 
     /// Reads the blocks that are coming, any ones, by one call of the storage; returns how many
     /// arrived. Gives up the others, as [`Shared::fill`] does.
-    fn fill_runs(&self, file: &FileState, mut coming: Vec<Coming<'_>>) -> u64 {
+    pub(crate) fn fill_runs(&self, file: &FileState, mut coming: Vec<Coming<'_>>) -> u64 {
         if coming.is_empty() {
             return 0;
         }

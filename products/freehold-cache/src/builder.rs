@@ -11,6 +11,7 @@ use crate::cache::Cache;
 use crate::error::CacheError;
 use crate::io::{EngineReport, IoEngine};
 use crate::pool::Pool;
+use crate::read_on;
 use crate::shared::Shared;
 use crate::signal::Signal;
 use crate::sync::{AtomicU64, Mutex, thread};
@@ -106,7 +107,7 @@ impl CacheBuilder {
     }
 
     /// How much is read at once, in bytes, when a file is read block after block: rounded down to
-    /// whole blocks. Default: 0, none.
+    /// whole blocks. While the reader works, a thread reads the next piece. Default: 0, none.
     pub fn read_ahead_bytes(self, bytes: usize) -> Self {
         CacheBuilder { read_ahead_bytes: bytes, ..self }
     }
@@ -197,6 +198,7 @@ impl CacheBuilder {
             direct: self.direct,
             threads,
             signal: Arc::clone(&signal),
+            requests: Arc::default(),
             #[cfg(feature = "io-uring")]
             rings: engine.1,
             engine: engine.0,
@@ -205,6 +207,9 @@ impl CacheBuilder {
             files: Mutex::default(),
         });
         background::start(Arc::downgrade(&shared), signal, self.write_back_every)?;
+        if shared.read_ahead_blocks > 0 {
+            read_on::start(Arc::downgrade(&shared), Arc::clone(&shared.requests))?;
+        }
         Ok(Cache { shared })
     }
 

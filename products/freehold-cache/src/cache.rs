@@ -117,6 +117,9 @@ impl Cache {
     #[doc(hidden)]
     pub fn validate(&self) -> Result<(), String> {
         let (lru, pool) = (&self.shared.lru, self.shared.lru.owner());
+        // What the cache itself has under way ends first, and no more begins.
+        let files = self.shared.open_files();
+        let _idle: Vec<_> = files.iter().map(|file| file.pieces.lock()).collect();
         lru.drain_all();
         let census = lru.validate().map_err(|violation| format!("{violation:?}"))?;
         let (cached, shadows) = pool.index.counts();

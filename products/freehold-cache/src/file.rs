@@ -204,6 +204,7 @@ impl Drop for Opened {
         // Waits for calls that have a block for a moment. There are no guards of the file any more,
         // so none of these waits for one of this thread's. What fails stays dirty, and is counted.
         let _failed = self.shared.write_back(&self.file, true);
+        self.file.stop_reading_on();
         let lost = self.shared.purge(&self.file);
         self.file.tenant.add_lost(lost);
         self.file.close();

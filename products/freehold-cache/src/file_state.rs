@@ -35,6 +35,10 @@ pub(crate) struct FileState {
     syncing: RwLock<()>,
     /// The block behind the one that was read last: the next one of a sequential reader.
     next: AtomicU64,
+    /// The first block of the piece that was read ahead last.
+    mark: AtomicU64,
+    /// How many pieces were read in the background; `None` once it is closed. Held while one is.
+    pub(crate) pieces: Mutex<Option<u64>>,
 }
 
 #[derive(Default)]
@@ -69,6 +73,8 @@ impl FileState {
             is_failing: AtomicBool::new(false),
             syncing: RwLock::default(),
             next: AtomicU64::new(u64::MAX),
+            mark: AtomicU64::new(u64::MAX),
+            pieces: Mutex::new(Some(0)),
         }
     }
 
@@ -115,6 +121,22 @@ impl FileState {
         if self.next.load(Relaxed) != block.0 + 1 {
             self.next.store(block.0 + 1, Relaxed);
         }
+    }
+
+    /// Notes that a piece that begins there is being read ahead.
+    pub(crate) fn set_mark(&self, first: Block) {
+        // Relaxed: as above.
+        self.mark.store(first.0, Relaxed);
+    }
+
+    pub(crate) fn is_mark(&self, block: Block) -> bool {
+        // Relaxed: as above.
+        self.mark.load(Relaxed) == block.0
+    }
+
+    /// Waits for the piece that is being read in the background; there will be no other.
+    pub(crate) fn stop_reading_on(&self) {
+        *self.pieces.lock() = None;
     }
 
     /// Counts a block that was charged.

@@ -54,6 +54,7 @@ mod io;
 mod key;
 mod load;
 mod pool;
+mod read_on;
 mod shared;
 mod signal;
 mod slot;

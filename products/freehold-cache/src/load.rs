@@ -158,16 +158,17 @@ impl Shared {
     }
 
     /// Notes a use of a block, under its latch.
-    fn note_use(&self, file: &FileState, block: Block, index: SlotIndex, waited: bool) {
-        if waited {
-            // The same use as that of the thread that read it, as far as recency goes.
-            return file.tenant.counters.add(Count::Coalesced, 1);
-        }
-        file.tenant.counters.add(Count::Hit, 1);
+    fn note_use(&self, file: &Arc<FileState>, block: Block, index: SlotIndex, waited: bool) {
         let slot = self.lru.owner().slot(index);
         // What was read ahead has its first use now, as what was read when it was asked for.
-        if slot.has(Flag::ReadAhead) && slot.clear(Flag::ReadAhead) {
-            return file.note_read(block);
+        let is_first = slot.has(Flag::ReadAhead) && slot.clear(Flag::ReadAhead);
+        if is_first {
+            self.note_arrival(file, block);
+        }
+        file.tenant.counters.add(if waited { Count::Coalesced } else { Count::Hit }, 1);
+        // A wait is the same use as that of the thread that read it, as far as recency goes.
+        if is_first || waited {
+            return;
         }
         // The index has a reference as long as the latch is held, so the only error is that there
         // are too many, and then the use is not noted.

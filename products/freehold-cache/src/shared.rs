@@ -13,6 +13,7 @@ use crate::file_state::FileState;
 use crate::io::{EngineReport, FileStorage, Storage};
 use crate::key::FILES_MAX;
 use crate::pool::Pool;
+use crate::read_on::Requests;
 use crate::signal::Signal;
 use crate::sync::{AtomicU64, Mutex};
 use crate::tenant_state::{Limits, TenantState};
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) direct: bool,
     pub(crate) threads: usize,
     pub(crate) signal: Arc<Signal>,
+    pub(crate) requests: Arc<Requests>,
     pub(crate) engine: EngineReport,
     #[cfg(feature = "io-uring")]
     pub(crate) rings: Option<Arc<crate::io::Rings>>,
@@ -139,5 +141,6 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.signal.stop();
+        self.requests.stop();
     }
 }

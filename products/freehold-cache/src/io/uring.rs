@@ -140,35 +140,36 @@ impl Rings {
         steps: &[Step],
     ) -> Vec<io::Result<usize>> {
         let mut results: Vec<_> = steps.iter().map(|_| Ok(0)).collect();
-        for (nth, part) in steps.chunks(DEPTH as usize).enumerate() {
-            let first = nth * DEPTH as usize;
-            for (at, step) in part.iter().enumerate() {
-                let entry = self.entry(file, step).user_data((first + at) as u64);
+        let (mut pushed, mut completed) = (0, 0);
+        while completed < steps.len() {
+            // As many as the ring takes are under way, until the last.
+            while pushed < steps.len() && pushed - completed < DEPTH as usize {
+                let entry = self.entry(file, &steps[pushed]).user_data(pushed as u64);
                 // SAFETY: the buffers, the lists of them and the file outlive the operation, since
                 // this neither returns nor unwinds before its completion has come.
                 if let Err(error) = unsafe { ring.submission().push(&entry) } {
-                    // A ring is empty between calls, and has room for a part.
+                    // A ring is empty between calls, and has room for so many.
                     give_up(&error);
                 }
+                pushed += 1;
             }
-            let mut left = part.len();
-            while left > 0 {
-                // Whatever the kernel says to one call, operations that it has begun use the
-                // buffers until they complete: so the loop ends with the last one only.
-                if let Err(error) = ring.submit_and_wait(1)
-                    && !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
-                    && error.kind() != ErrorKind::ResourceBusy
-                {
-                    give_up(&error);
-                }
-                for done in ring.completion() {
-                    let result = done.result();
-                    results[done.user_data() as usize] = match usize::try_from(result) {
-                        Ok(bytes) => Ok(bytes),
-                        Err(_) => Err(io::Error::from_raw_os_error(-result)),
-                    };
-                    left -= 1;
-                }
+            // Not for each by itself: a call costs more than it takes a disk to end some.
+            let awaited = (pushed - completed).div_ceil(4);
+            // Whatever the kernel says to one call, operations that it has begun use the buffers
+            // until they complete: so the loop ends with the last one only.
+            if let Err(error) = ring.submit_and_wait(awaited)
+                && !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
+                && error.kind() != ErrorKind::ResourceBusy
+            {
+                give_up(&error);
+            }
+            for done in ring.completion() {
+                let result = done.result();
+                results[done.user_data() as usize] = match usize::try_from(result) {
+                    Ok(bytes) => Ok(bytes),
+                    Err(_) => Err(io::Error::from_raw_os_error(-result)),
+                };
+                completed += 1;
             }
         }
         results

@@ -7,13 +7,9 @@ use std::time::Duration;
 
 use freehold_cache::{Block, Cache, CacheBuilder, CacheError, CachedFile, IoEngine, Limits};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, numbered};
 
 const SIZE: usize = 4096;
-
-fn numbered(blocks: u64) -> Vec<u8> {
-    (0..blocks).flat_map(|block| [block as u8; SIZE]).collect()
-}
 
 fn builder(blocks: u64) -> CacheBuilder {
     Cache::builder().memory_bytes(blocks * SIZE as u64).write_back_every(None)
@@ -203,26 +199,6 @@ fn much_that_is_dirty_is_written_in_the_background() {
     while other.dirty_blocks() > 0 {
         thread::yield_now();
     }
-}
-
-#[test]
-fn a_sequential_reader_reads_ahead_and_not_beyond_the_end() {
-    let disk = Disk::with(numbered(100));
-    let (cache, file) = one_file(builder(64).read_ahead_bytes(8 * SIZE), &disk);
-    for block in 0..100 {
-        assert_eq!(file.read(Block(block)).unwrap()[0], block as u8);
-    }
-    let stats = cache.stats();
-    assert_eq!(stats.tenants[0].misses, disk.reads.load(SeqCst));
-    assert_eq!(stats.tenants[0].misses, 1 + 99_u64.div_ceil(9), "{stats:?}");
-    assert_eq!(stats.tenants[0].misses + stats.tenants[0].read_ahead, 100);
-    // A reader that is not sequential reads what it asks for.
-    let (cache, file) = one_file(builder(64).read_ahead_bytes(8 * SIZE), &disk);
-    for block in (0..100).rev().step_by(3) {
-        assert_eq!(file.read(Block(block)).unwrap()[0], block as u8);
-    }
-    assert_eq!(cache.stats().tenants[0].read_ahead, 0);
-    cache.validate().unwrap();
 }
 
 #[test]

@@ -11,6 +11,11 @@ use parking_lot::{Condvar, Mutex};
 
 pub(crate) const SECTOR: usize = 512;
 
+/// Blocks of 4 KiB, each full of its number's last byte.
+pub(crate) fn numbered(blocks: u64) -> Vec<u8> {
+    (0..blocks).flat_map(|block| [block as u8; 4096]).collect()
+}
+
 #[derive(Default)]
 struct Content {
     /// What a reader sees.

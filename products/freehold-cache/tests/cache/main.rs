@@ -1,5 +1,6 @@
 //! The cache as its users see it.
 
+mod ahead;
 mod bad_disks;
 mod blocks;
 mod crash;

@@ -6,13 +6,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use freehold_cache::{Block, Cache, CachedFile, IoEngine, Limits};
 
 use crate::Random;
-use crate::disk::Disk;
+use crate::disk::{Disk, numbered};
 
 const SIZE: usize = 4096;
-
-fn numbered(blocks: u64) -> Vec<u8> {
-    (0..blocks).flat_map(|block| [block as u8; SIZE]).collect()
-}
 
 fn cached(blocks: u64, disk: &Arc<Disk>) -> (Cache, CachedFile) {
     let builder = Cache::builder().memory_bytes(blocks * SIZE as u64).write_back_every(None);

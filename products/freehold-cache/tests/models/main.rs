@@ -52,6 +52,8 @@ mod key;
 mod load;
 #[path = "../../src/pool.rs"]
 mod pool;
+#[path = "../../src/read_on.rs"]
+mod read_on;
 #[path = "../../src/shared.rs"]
 mod shared;
 #[path = "../../src/signal.rs"]

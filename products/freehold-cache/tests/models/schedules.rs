@@ -20,6 +20,7 @@ struct Done {
     coalesced: AtomicU64,
     written_back: AtomicU64,
     read_ahead: AtomicU64,
+    pieces: AtomicU64,
     refaults: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
@@ -27,13 +28,14 @@ struct Done {
 
 impl Done {
     fn check(&self) {
-        let Done { evictions, coalesced, written_back, read_ahead, refaults, refused, failed } =
-            self;
+        let Done { evictions, coalesced, written_back, refaults, refused, failed, .. } = self;
+        let Done { read_ahead, pieces, .. } = self;
         let all = [
             ("evictions", evictions),
             ("coalesced", coalesced),
             ("written back", written_back),
             ("read ahead", read_ahead),
+            ("pieces", pieces),
             ("refaults", refaults),
             ("refused", refused),
             ("failed", failed),
@@ -109,6 +111,7 @@ fn everything_at_once(schedules: usize, planted: Planted, threads: u64, calls: u
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+        sum.pieces.fetch_add(world.pieces(), SeqCst);
         world.check();
         sum.sum(&world);
     });

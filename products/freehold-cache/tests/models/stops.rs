@@ -246,6 +246,36 @@ fn a_file_is_closed_while_its_block_is_reclaimed() {
     assert!(cases.load(SeqCst) > 100, "it is stopped twice");
 }
 
+/// The thread that reads on is stopped before each of its steps, and the file is closed there: what
+/// it reads is taken out with the rest, and no more comes.
+#[test]
+fn a_file_is_closed_while_a_piece_of_it_is_read() {
+    let pieces = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&pieces);
+    let program = move || {
+        // The third thread, as the first call elsewhere.
+        let world = Arc::new(World::new(LruPolicy::ScanResistant, 1));
+        let closing = Arc::clone(&world);
+        let state = thread::spawn(move || {
+            let file = closing.come().file;
+            // The second block in a row brings one more, whose use asks for the next.
+            (0..3).for_each(|block| drop(file.read(Block(block)).expect("there is room")));
+            let state = closing.cache.shared.open_files().pop().expect("it is the last one");
+            drop(file);
+            state
+        });
+        let state = state.join().expect("it does not panic");
+        (0..50).for_each(|_| thread::yield_now());
+        assert_eq!(state.cached(), 0, "blocks of a closed file");
+        let read_ahead = world.cache.stats().tenants[1].read_ahead;
+        seen.fetch_add(read_ahead - 1, SeqCst);
+    };
+    let cases = Arc::new(AtomicU64::new(0));
+    run(Stops::new(None, usize::MAX, &cases), program);
+    let [cases, pieces] = [cases, pieces].map(|count| count.load(SeqCst));
+    assert!(pieces > 20 && cases > pieces, "of {cases} cases, {pieces} after the piece");
+}
+
 #[test]
 fn calls_are_stopped_beside_others() {
     stop_every(0, 2);

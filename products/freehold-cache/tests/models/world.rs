@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::disk::{Disk, OnDisk, SIZE, number_at, place};
 use crate::explore::step;
+use crate::file_state::FileState;
 use crate::slot::Flag;
 use crate::sync::thread;
 use crate::{
@@ -197,8 +198,17 @@ impl World {
         self.tenants[0].set_limits(limits).expect("it is a block at least");
     }
 
+    /// How many pieces were read in the background.
+    pub(crate) fn pieces(&self) -> u64 {
+        let of = |file: &Arc<FileState>| file.pieces.lock().unwrap_or_default();
+        self.cache.shared.open_files().iter().map(of).sum()
+    }
+
     /// Checks all of it, once no call is under way.
     pub(crate) fn check(&self) {
+        // What is read in the background has no part in this.
+        let states = self.cache.shared.open_files();
+        states.iter().for_each(|file| file.stop_reading_on());
         for (of, opened) in self.files.iter().enumerate() {
             // They may report a failure of the past, and one that the thread in the background
             // notes meanwhile.
