@@ -1,0 +1,105 @@
+//! What is free, in blocks: read without a lock, for statistics, checks, and calls that fail.
+
+use crate::Llfree;
+use crate::block::{Block, WORD, WORDS, find_in_word, frames_in, largest};
+use crate::entry::{CHILD_FRAMES, Entry};
+use crate::lower::Lower;
+use freehold::Order;
+use freehold::memmap::index::ZoneIndex;
+use freehold::platform::Platform;
+use freehold::units::ORDERS;
+
+impl<P: Platform> Lower<P> {
+    /// The words of a child.
+    pub(crate) fn words_of(child: u32) -> core::ops::Range<usize> {
+        child as usize * WORDS..(child as usize + 1) * WORDS
+    }
+
+    /// How many frames of a child have bits that say free. Of a huge one all have.
+    pub(crate) fn count_bits(&self, child: u32) -> u32 {
+        Self::words_of(child).map(|word| self.taken(word).count_zeros()).sum()
+    }
+
+    /// Whether a child, or it and its neighbour, has a free block of an order.
+    pub(crate) fn has_block(&self, child: u32, order: Order) -> bool {
+        let entry = self.entries.get(child);
+        if order >= Order::PAGEBLOCK {
+            let is_pair = order > Order::PAGEBLOCK;
+            let is_other =
+                || child.is_multiple_of(2) && self.entries.get(child + 1) == Entry::WHOLE;
+            return entry == Entry::WHOLE && (!is_pair || is_other());
+        }
+        let has = |word: usize| match order <= WORD {
+            true => find_in_word(!self.taken(word), order).is_some(),
+            false => {
+                let block = Block { first: word as u32 * 64, order };
+                block.words().all(|word| self.taken(word) == 0)
+            }
+        };
+        let step = frames_in(order).div_ceil(64) as usize;
+        entry.take(frames_in(order)).is_some() && Self::words_of(child).step_by(step).any(has)
+    }
+
+    /// Adds the free blocks of a child which is not all free.
+    fn add_blocks(&self, child: u32, blocks: &mut [u64; ORDERS]) {
+        let is_free = |at: u32| self.taken(at as usize / 64) & Block::frame(at).bit() == 0;
+        let (mut at, end) = (child * CHILD_FRAMES, (child + 1) * CHILD_FRAMES);
+        while at < end {
+            let run_end = (at..end).find(|&frame| !is_free(frame)).unwrap_or(end);
+            while at < run_end {
+                let order = largest(at, run_end, Order::PAGEBLOCK);
+                blocks[order.index()] += 1;
+                at += frames_in(order);
+            }
+            at += 1;
+        }
+    }
+}
+
+impl<P: Platform> Llfree<P> {
+    /// The children of a zone that have memory.
+    pub(crate) fn children_of(&self, zone: ZoneIndex) -> impl Iterator<Item = u32> {
+        let trees = self.zone(zone).trees();
+        let first = trees.start.min(trees.end) * crate::lower::TREE_CHILDREN;
+        let end = trees.end * crate::lower::TREE_CHILDREN;
+        let all = first..end.min(self.lower.children());
+        all.filter(move |&child| self.lower.zone_of(child) == Some(zone))
+    }
+
+    /// The free blocks of a zone by order. In a tree that is reserved, any of the free frames may
+    /// be those that its CPU takes next: what it has not reserved counts as single frames.
+    pub(crate) fn free_blocks(&self, zone: ZoneIndex) -> [u64; ORDERS] {
+        let mut blocks = [0; ORDERS];
+        let is_reserved = |child| self.trees.is_reserved(self.trees.of(zone, child));
+        for tree in self.trees_of(zone).filter(|&tree| self.trees.is_reserved(tree)) {
+            blocks[0] += u64::from(self.trees.count(tree));
+        }
+        let is_whole = |child| {
+            self.lower.zone_of(child) == Some(zone) && self.lower.entries.get(child) == Entry::WHOLE
+        };
+        for child in self.children_of(zone).filter(|&child| !is_reserved(child)) {
+            let entry = self.lower.entries.get(child);
+            let is_paired = crate::ORDER_MAX > Order::PAGEBLOCK && is_whole(child ^ 1);
+            match entry == Entry::WHOLE {
+                true if is_paired => {
+                    blocks[Order::PAGEBLOCK.index() + 1] += u64::from(child.is_multiple_of(2));
+                }
+                true => blocks[Order::PAGEBLOCK.index()] += 1,
+                false if entry.is_huge() || entry.is_isolated() => {}
+                false => self.lower.add_blocks(child, &mut blocks),
+            }
+        }
+        blocks
+    }
+
+    /// The free frames of a zone that a CPU has reserved, and those of isolated children.
+    pub(crate) fn reserved_and_isolated(&self, zone: ZoneIndex) -> (u64, u64) {
+        let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
+        let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
+        let isolated = entries.filter(|entry| entry.is_isolated());
+        (
+            reserved.map(|of| u64::from(of.count)).sum(),
+            isolated.map(|entry| u64::from(entry.count())).sum(),
+        )
+    }
+}

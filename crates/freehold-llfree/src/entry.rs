@@ -1,0 +1,192 @@
+//! The entry of a child, which is a pageblock: how many of its frames are free, or that it is
+//! handed out whole.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
+
+use freehold::Error;
+use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::platform::{Platform, Word};
+use freehold::units::Order;
+use freehold::zeroable;
+
+/// How many frames a child has.
+pub(crate) const CHILD_FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
+
+/// A huge block: a child, or two, that one user has as a whole. Its bitfield has all frames free.
+const HUGE: u16 = 1 << 15;
+/// No call allocates from the child, and what is free of it is in no tree's count.
+const ISOLATED: u16 = 1 << 14;
+/// The free frames, at most 2^13; of a huge block, the three marks below.
+const COUNT: u16 = ISOLATED - 1;
+/// The block is this child and its neighbour.
+const PAIR: u16 = 1;
+/// The content cannot move.
+const FIXED: u16 = 2;
+/// A call makes a huge block one of frames.
+const SPLITTING: u16 = 4;
+
+/// The entry of a child: 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry(u16);
+
+impl Entry {
+    /// All frames are free.
+    pub(crate) const WHOLE: Self = Entry(CHILD_FRAMES as u16);
+
+    /// So many frames are free.
+    pub(crate) const fn free(frames: u32) -> Self {
+        Entry(frames as u16)
+    }
+
+    /// A huge block.
+    pub(crate) const fn huge(is_pair: bool, is_fixed: bool) -> Self {
+        Entry(HUGE | is_pair as u16 * PAIR | is_fixed as u16 * FIXED)
+    }
+
+    pub(crate) const fn is_huge(self) -> bool {
+        self.0 & HUGE != 0
+    }
+
+    pub(crate) const fn is_isolated(self) -> bool {
+        self.0 & ISOLATED != 0
+    }
+
+    pub(crate) const fn is_pair(self) -> bool {
+        self.is_huge() && self.0 & PAIR != 0
+    }
+
+    pub(crate) const fn is_fixed(self) -> bool {
+        self.is_huge() && self.0 & FIXED != 0
+    }
+
+    pub(crate) const fn is_splitting(self) -> bool {
+        self.is_huge() && self.0 & SPLITTING != 0
+    }
+
+    /// The order of the huge block, which no call is splitting.
+    pub(crate) const fn huge_order(self) -> Option<Order> {
+        match self.0 & (HUGE | PAIR | SPLITTING) {
+            HUGE => Some(Order::PAGEBLOCK),
+            of if of == HUGE | PAIR => Some(Order::PAGEBLOCK.up()),
+            _ => None,
+        }
+    }
+
+    /// How many frames are free.
+    pub(crate) const fn count(self) -> u32 {
+        if self.is_huge() { 0 } else { (self.0 & COUNT) as u32 }
+    }
+
+    /// The same child with fewer free frames; `None` if it has not so many, or is isolated.
+    pub(crate) fn take(self, frames: u32) -> Option<Self> {
+        (!self.is_isolated()).then_some(self)?.take_any(frames)
+    }
+
+    /// The same, if it is isolated as well.
+    pub(crate) fn take_any(self, frames: u32) -> Option<Self> {
+        (self.count() >= frames).then(|| Entry(self.0 - frames as u16))
+    }
+
+    /// Isolated, or no longer so, and otherwise as this one.
+    pub(crate) const fn isolated(self, is_isolated: bool) -> Self {
+        Entry(self.0 & !ISOLATED | is_isolated as u16 * ISOLATED)
+    }
+
+    /// Another entry, isolated if this one is.
+    pub(crate) const fn becomes(self, other: Self) -> Self {
+        other.isolated(self.is_isolated())
+    }
+
+    /// A huge block that the caller splits, and no other call.
+    pub(crate) const fn splitting(self) -> Self {
+        Entry(self.0 | SPLITTING)
+    }
+}
+
+/// Two entries: those of a largest block change in one step.
+struct Pair<P: Platform>(P::U32);
+
+zeroable!(Pair { 0: P::U32::ZERO_BYTES });
+
+/// The entries of all children.
+pub(crate) struct Entries<P: Platform>(Table<Pair<P>>);
+
+/// Where they lie.
+pub(crate) struct EntriesPlan<P: Platform>(TablePlan<Pair<P>>);
+
+const fn unpack(pair: u32) -> [Entry; 2] {
+    [Entry(pair as u16), Entry((pair >> 16) as u16)]
+}
+
+const fn pack([low, high]: [Entry; 2]) -> u32 {
+    low.0 as u32 | (high.0 as u32) << 16
+}
+
+impl<P: Platform> Entries<P> {
+    pub(crate) fn plan(
+        children: usize,
+        layout: &mut LayoutBuilder<'_>,
+    ) -> Result<EntriesPlan<P>, Error> {
+        Ok(EntriesPlan(layout.table(SectionKind::Blocks, children.div_ceil(2))?))
+    }
+
+    pub(crate) fn carve(plan: &EntriesPlan<P>, carver: &mut Carver) -> Self {
+        Entries(carver.zero_table(plan.0, |_| Pair(P::U32::new(0))))
+    }
+
+    // Acquire wherever an entry is read, and release wherever it is changed: who finds all frames
+    // of a child free has what was done by those that freed them before it, to bits, to marks and
+    // to the frames themselves. It looks at no bit.
+
+    #[inline]
+    pub(crate) fn get(&self, child: u32) -> Entry {
+        unpack(self.0.get(child as usize / 2).0.load(Acquire))[child as usize % 2]
+    }
+
+    /// Changes an entry as `change` says; returns what it was. `Err` if `change` refuses.
+    #[inline]
+    pub(crate) fn update(
+        &self,
+        child: u32,
+        change: impl Fn(Entry) -> Option<Entry>,
+    ) -> Result<Entry, Entry> {
+        let nth = child as usize % 2;
+        let pair = self.update_pair(child, |mut pair| {
+            pair[nth] = change(pair[nth])?;
+            Some(pair)
+        });
+        pair.map(|pair| pair[nth]).map_err(|pair| pair[nth])
+    }
+
+    /// The same for a child and its neighbour, the lower one first.
+    #[inline]
+    pub(crate) fn update_pair(
+        &self,
+        child: u32,
+        change: impl Fn([Entry; 2]) -> Option<[Entry; 2]>,
+    ) -> Result<[Entry; 2], [Entry; 2]> {
+        let word = &self.0.get(child as usize / 2).0;
+        let mut pair = word.load(Acquire);
+        loop {
+            let changed = pack(change(unpack(pair)).ok_or(unpack(pair))?);
+            match word.compare_exchange(pair, changed, AcqRel, Acquire) {
+                Ok(_) => return Ok(unpack(pair)),
+                Err(now) => pair = now,
+            }
+        }
+    }
+
+    /// Counts frames that are free now; returns what the entry was.
+    #[inline]
+    pub(crate) fn add(&self, child: u32, frames: u32) -> Entry {
+        let nth = child % 2;
+        let pair = self.0.get(child as usize / 2).0.fetch_add(frames << (16 * nth), AcqRel);
+        unpack(pair)[nth as usize]
+    }
+
+    /// Sets an entry, in a copy that no other call uses.
+    pub(crate) fn set(&self, child: u32, entry: Entry) {
+        // `Ok`: nothing is refused.
+        let _ = self.update(child, |_| Some(entry));
+    }
+}

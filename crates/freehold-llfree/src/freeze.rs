@@ -1,0 +1,66 @@
+//! Stopping the calls that take locks while the metadata is copied, and repairing the copy: calls
+//! without locks go on meanwhile, and the copy has any step of them without the others.
+
+use crate::Llfree;
+use crate::block::Block;
+use crate::entry::{CHILD_FRAMES, Entry};
+use crate::lower::Lower;
+use crate::trees::TreeIndex;
+use freehold::designs::Context;
+use freehold::designs::traits::Freeze;
+use freehold::platform::{Platform, RawLock};
+
+impl<P: Platform> Freeze<P> for Llfree<P> {
+    fn freeze(&self, _context: Context<'_, P>) {
+        self.hotplug.get(0).lock().lock();
+        self.zones.iter().for_each(|zone| zone.lock().lock());
+    }
+
+    fn thaw(&self, _context: Context<'_, P>) {
+        self.zones.iter().for_each(|zone| zone.lock().unlock());
+        self.hotplug.get(0).lock().unlock();
+    }
+
+    /// Believes the bits, and makes the counts anew. What a call had in hand is lost.
+    fn thaw_copy(&self, context: Context<'_, P>) {
+        for zone in self.zone_indexes() {
+            self.locals_of(zone).for_each(|local| {
+                local.replace(None);
+            });
+            self.trees_of(zone).for_each(|tree| self.trees.reset(tree, 0));
+            for child in self.children_of(zone) {
+                let TreeIndex(tree) = self.trees.of(zone, child);
+                self.trees.give(TreeIndex(tree), self.lower.repair(child));
+            }
+        }
+        self.thaw(context);
+    }
+}
+
+impl<P: Platform> Lower<P> {
+    /// Makes the entry of a child what its bits say, and its marks those of blocks; returns how
+    /// many of its frames are free.
+    fn repair(&self, child: u32) -> u32 {
+        let entry = self.entries.get(child).isolated(false);
+        if entry.is_huge() {
+            self.fill(child, false, false);
+            // A neighbour without its other half is one child.
+            let is_pair = entry.is_pair() && self.entries.get(child ^ 1).is_pair();
+            self.entries.set(child, Entry::huge(is_pair, entry.is_fixed()));
+            return 0;
+        }
+        Self::words_of(child).for_each(|word| self.clear_free_marks(word));
+        let mut at = child * CHILD_FRAMES;
+        while at < (child + 1) * CHILD_FRAMES {
+            let of = self.block_of(at);
+            // Tails that are of no block are frames by themselves.
+            if of.first != at {
+                self.clear_tail(Block::frame(at));
+            }
+            at = if of.first == at { of.end() } else { at + 1 };
+        }
+        let free = self.count_bits(child);
+        self.entries.set(child, Entry::free(free));
+        free
+    }
+}

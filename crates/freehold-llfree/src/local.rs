@@ -1,0 +1,177 @@
+//! What a CPU has of a zone: the tree that it has reserved, and how many frames it may take of it.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::trees::TreeIndex;
+use freehold::platform::{Platform, Word};
+use freehold::stat::{Events, NumaExceptions};
+use freehold::units::FrameCount;
+
+/// After so many frees in a row of one tree, the CPU reserves it.
+const FREES: u32 = 4;
+
+/// Where the tree lies in a reservation: above the count, plus one.
+const TREE_SHIFT: u32 = 32;
+
+/// The record of a CPU for a zone: a line that others write when they steal, and when memory runs
+/// out.
+#[repr(C, align(64))]
+pub(crate) struct Local<P: Platform> {
+    /// The frames that may be taken of the reserved tree, and which one that is; 0 if none is.
+    reserved: P::U64,
+    /// The last frame that was allocated: where the next search begins.
+    hint: P::U32,
+    /// The tree of the last free, and how many of the last ones it had.
+    freed_in: P::U32,
+    /// Frames allocated.
+    allocated: P::U64,
+    pub(crate) rare: Rare<P>,
+}
+
+/// What is counted when a reservation changes.
+pub(crate) struct Rare<P: Platform> {
+    allocated_directly: P::U64,
+    refills: P::U64,
+    refilled: P::U64,
+    drains: P::U64,
+    drained: P::U64,
+}
+
+/// A reservation as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) tree: TreeIndex,
+    pub(crate) count: u32,
+}
+
+const fn unpack(word: u64) -> Option<Reserved> {
+    match (word >> TREE_SHIFT) as u32 {
+        0 => None,
+        tree => Some(Reserved { tree: TreeIndex(tree - 1), count: word as u32 }),
+    }
+}
+
+const fn pack(Reserved { tree, count }: Reserved) -> u64 {
+    (tree.0 as u64 + 1) << TREE_SHIFT | count as u64
+}
+
+impl<P: Platform> Local<P> {
+    pub(crate) fn new() -> Self {
+        let zero = || P::U64::new(0);
+        Local {
+            reserved: zero(),
+            hint: P::U32::new(0),
+            freed_in: P::U32::new(0),
+            allocated: zero(),
+            rare: Rare {
+                allocated_directly: zero(),
+                refills: zero(),
+                refilled: zero(),
+                drains: zero(),
+                drained: zero(),
+            },
+        }
+    }
+
+    // As for trees: acquire when frames are taken, release when they are given.
+
+    pub(crate) fn reserved(&self) -> Option<Reserved> {
+        unpack(self.reserved.load(Acquire))
+    }
+
+    /// Takes frames of the reserved tree, if there are so many; returns which one that is.
+    #[inline]
+    pub(crate) fn take(&self, frames: u32) -> Option<TreeIndex> {
+        let taken = self.update(|of| Some(Reserved { count: of.count.checked_sub(frames)?, ..of }));
+        taken.map(|of| of.tree)
+    }
+
+    /// Gives frames of a tree; returns whether that is the reserved one.
+    #[inline]
+    pub(crate) fn give(&self, tree: TreeIndex, frames: u32) -> bool {
+        let more = |of: Reserved| Reserved { count: of.count + frames, ..of };
+        self.update(|of| (of.tree == tree).then(|| more(of))).is_some()
+    }
+
+    #[inline]
+    fn update(&self, change: impl Fn(Reserved) -> Option<Reserved>) -> Option<Reserved> {
+        let mut now = self.reserved.load(Acquire);
+        loop {
+            let of = unpack(now)?;
+            match self.reserved.compare_exchange(now, pack(change(of)?), AcqRel, Acquire) {
+                Ok(_) => return Some(of),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Puts a reservation in place of the one that there is, which the caller ends.
+    pub(crate) fn replace(&self, with: Option<Reserved>) -> Option<Reserved> {
+        unpack(self.reserved.swap(with.map_or(0, pack), AcqRel))
+    }
+
+    // Relaxed below: hints, and counters that order nothing.
+
+    pub(crate) fn hint(&self) -> u32 {
+        self.hint.load(Relaxed)
+    }
+
+    /// Notes where a block was allocated.
+    #[inline]
+    pub(crate) fn set_hint(&self, first: u32) {
+        self.hint.store(first, Relaxed);
+    }
+
+    /// Counts frames that were allocated.
+    #[inline]
+    pub(crate) fn note_allocated(&self, frames: u32) {
+        self.allocated.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// Counts frames that were allocated past all reservations.
+    pub(crate) fn note_direct_alloc(&self, frames: u32) {
+        self.note_allocated(frames);
+        self.rare.allocated_directly.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    /// Notes a free in a tree that is not reserved here; returns whether it was the last of several
+    /// in a row.
+    pub(crate) fn note_free(&self, tree: TreeIndex) -> bool {
+        let (now, of_tree) = (self.freed_in.load(Relaxed), tree.0 * FREES);
+        let is_next = (of_tree..of_tree + FREES - 1).contains(&now);
+        let next = if is_next { now + 1 } else { of_tree };
+        self.freed_in.store(next, Relaxed);
+        next == of_tree + FREES - 1
+    }
+
+    /// The events of this CPU, but for what was freed.
+    pub(crate) fn events(&self) -> Events {
+        let count = |word: &P::U64| word.load(Relaxed);
+        let frames = |word: &P::U64| FrameCount::new(count(word));
+        Events {
+            allocated: frames(&self.allocated),
+            allocated_directly: frames(&self.rare.allocated_directly),
+            refills: count(&self.rare.refills),
+            refilled: frames(&self.rare.refilled),
+            drains: count(&self.rare.drains),
+            drained: frames(&self.rare.drained),
+            ..Events::default()
+        }
+    }
+}
+
+impl<P: Platform> Rare<P> {
+    pub(crate) fn note_refill(&self, frames: u32) {
+        self.refills.fetch_add(1, Relaxed);
+        self.refilled.fetch_add(u64::from(frames), Relaxed);
+    }
+
+    pub(crate) fn note_drain(&self, frames: u32) {
+        self.drains.fetch_add(1, Relaxed);
+        self.drained.fetch_add(u64::from(frames), Relaxed);
+    }
+}
+
+/// The NUMA events of a CPU and zone, on a line that no fast path writes.
+#[repr(align(64))]
+pub(crate) struct Numa<P: Platform>(pub(crate) NumaExceptions<P>);

@@ -1,0 +1,426 @@
+//! The lower allocator: the bitfields of children, their entries, and which frames are one block.
+//!
+//! An allocation lowers the count of a child's entry first, and then takes bits; a free gives bits
+//! back first, and then raises the count. So a child has at least as many free bits as its entry
+//! counts, a call that has lowered it finds a bit, and one that finds all frames counted has them
+//! all: no other call is about to take one.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::block::{Block, WORD, WORD_FRAMES, WORDS, child_of, find_in_word, frames_in};
+use crate::entry::{CHILD_FRAMES, Entries, EntriesPlan, Entry};
+use freehold::Error;
+use freehold::config::Config;
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
+use freehold::platform::{Platform, Word};
+use freehold::units::{Order, Pfn};
+use freehold::zeroable;
+
+/// How many children a tree has: their entries fill a cache line.
+pub(crate) const TREE_CHILDREN: u32 = 32;
+
+/// 64 frames of a bitfield: the bits of those that are allocated, or no memory.
+struct Field<P: Platform>(P::U64);
+
+/// What else is known of the same frames. Written for blocks of more than one frame, and content
+/// that cannot move; read by frees. Both bits: no memory.
+struct Marks<P: Platform> {
+    /// The frames of blocks but their first.
+    tails: P::U64,
+    /// The first frames of blocks whose content cannot move.
+    fixed: P::U64,
+}
+
+/// The zone of a child plus one; 0 if it has no memory.
+struct ZoneOf<P: Platform>(P::U32);
+
+zeroable!(Field { 0: P::U64::ZERO_BYTES });
+zeroable!(Marks { tails: P::U64::ZERO_BYTES, fixed: P::U64::ZERO_BYTES });
+zeroable!(ZoneOf { 0: P::U32::ZERO_BYTES });
+
+/// The lower allocator.
+pub(crate) struct Lower<P: Platform> {
+    fields: Table<Field<P>>,
+    marks: Table<Marks<P>>,
+    zones: Table<ZoneOf<P>>,
+    pub(crate) entries: Entries<P>,
+    pub(crate) stretches: Stretches<P>,
+}
+
+/// Where its tables lie.
+pub(crate) struct LowerPlan<P: Platform> {
+    stretches: StretchesTablePlan<P>,
+    entries: EntriesPlan<P>,
+    fields: TablePlan<Field<P>>,
+    marks: TablePlan<Marks<P>>,
+    zones: TablePlan<ZoneOf<P>>,
+}
+
+impl<P: Platform> LowerPlan<P> {
+    pub(crate) fn new(config: &Config<'_>, layout: &mut LayoutBuilder<'_>) -> Result<Self, Error> {
+        let stretches = Stretches::plan(config, layout)?;
+        let children = stretches.frames().get().div_ceil(u64::from(CHILD_FRAMES)) as usize;
+        Ok(LowerPlan {
+            stretches,
+            entries: Entries::plan(children, layout)?,
+            fields: layout.table(SectionKind::Bitmaps, children * WORDS)?,
+            marks: layout.table(SectionKind::Bitmaps, children * WORDS)?,
+            zones: layout.table(SectionKind::Blocks, children)?,
+        })
+    }
+
+    /// How many trees a zone has that has all memory.
+    pub(crate) fn trees(&self) -> usize {
+        let frames = u64::from(TREE_CHILDREN * CHILD_FRAMES);
+        self.stretches.frames().get().div_ceil(frames) as usize
+    }
+}
+
+impl<P: Platform> Lower<P> {
+    pub(crate) fn carve(plan: &LowerPlan<P>, config: &Config<'_>, carver: &mut Carver) -> Self {
+        let zero = || P::U64::new(0);
+        Lower {
+            // The tables are carved in the order in which they were planned.
+            stretches: Stretches::carve(&plan.stretches, config, carver),
+            entries: Entries::carve(&plan.entries, carver),
+            fields: carver.zero_table(plan.fields, |_| Field(zero())),
+            marks: carver.zero_table(plan.marks, |_| Marks { tails: zero(), fixed: zero() }),
+            zones: carver.zero_table(plan.zones, |_| ZoneOf(P::U32::new(0))),
+        }
+    }
+
+    pub(crate) fn children(&self) -> u32 {
+        self.zones.len() as u32
+    }
+
+    pub(crate) fn pfn_of(&self, frame: u32) -> Pfn {
+        self.stretches.pfn_of(FrameIndex(frame))
+    }
+
+    /// The zone of a child, if it has memory.
+    #[inline]
+    pub(crate) fn zone_of(&self, child: u32) -> Option<ZoneIndex> {
+        // Relaxed: of a child that a caller has frames of, it does not change; others look again
+        // when they have some.
+        let zone = self.zones.try_get(child as usize)?.0.load(Relaxed);
+        zone.checked_sub(1).map(|zone| ZoneIndex(zone as u16))
+    }
+
+    /// Gives a child to a zone, or to none. Under the hotplug lock.
+    pub(crate) fn set_zone(&self, child: u32, zone: Option<ZoneIndex>) {
+        // Relaxed: the count of the first frames, which comes after it, publishes it.
+        self.zones
+            .get(child as usize)
+            .0
+            .store(zone.map_or(0, |zone| u32::from(zone.0) + 1), Relaxed);
+    }
+
+    /// The frames of a word that are allocated, or no memory.
+    #[inline]
+    pub(crate) fn taken(&self, word: usize) -> u64 {
+        // Acquire: marks are read after it that were written before the bits were changed.
+        self.fields.get(word).0.load(Acquire)
+    }
+
+    // Relaxed for marks, but where two calls may claim one block: those of a block are written by
+    // the call that has its bits, before its user knows of it and before the bits are given back.
+
+    /// The frames of a word that are no memory.
+    pub(crate) fn holes(&self, word: usize) -> u64 {
+        let Marks { tails, fixed } = self.marks.get(word);
+        tails.load(Relaxed) & fixed.load(Relaxed)
+    }
+
+    /// The frames of a word that are those of blocks but their first.
+    fn tails(&self, word: usize) -> u64 {
+        let Marks { tails, fixed } = self.marks.get(word);
+        tails.load(Relaxed) & !fixed.load(Relaxed)
+    }
+
+    /// The marks of frames of a word that are free, which have none.
+    pub(crate) fn free_marks(&self, word: usize) -> u64 {
+        let Marks { tails, fixed } = self.marks.get(word);
+        (tails.load(Relaxed) | fixed.load(Relaxed)) & !self.taken(word)
+    }
+
+    /// Clears them, in a copy that no other call uses.
+    pub(crate) fn clear_free_marks(&self, word: usize) {
+        let (Marks { tails, fixed }, taken) = (self.marks.get(word), self.taken(word));
+        tails.fetch_and(taken, Relaxed);
+        fixed.fetch_and(taken, Relaxed);
+    }
+
+    /// Makes a frame the first one of a block, in such a copy.
+    pub(crate) fn clear_tail(&self, frame: Block) {
+        self.marks.get(frame.words().start).tails.fetch_and(!frame.bit(), Relaxed);
+    }
+
+    /// Whether the content of the block that begins at a frame was allocated as unmovable.
+    pub(crate) fn is_fixed(&self, first: u32) -> bool {
+        let block = Block::frame(first);
+        self.marks.get(block.words().start).fixed.load(Relaxed) & block.bit() != 0
+    }
+
+    /// The block that an allocated frame of a child that is not huge is of.
+    pub(crate) fn block_of(&self, frame: u32) -> Block {
+        let mut head = frame;
+        let head = loop {
+            let word = head / WORD_FRAMES;
+            let up_to = u64::MAX >> (WORD_FRAMES - 1 - head % WORD_FRAMES);
+            let heads = !self.tails(word as usize) & up_to;
+            if heads != 0 || word as usize % WORDS == 0 {
+                break word * WORD_FRAMES + heads.checked_ilog2().unwrap_or(0);
+            }
+            head = word * WORD_FRAMES - 1;
+        };
+        let (most, mut end) = (largest_at(head), head + 1);
+        while end - head < frames_in(most) {
+            let run =
+                (self.tails((end / WORD_FRAMES) as usize) >> (end % WORD_FRAMES)).trailing_ones();
+            end += run;
+            if run == 0 || !end.is_multiple_of(WORD_FRAMES) {
+                break;
+            }
+        }
+        let order = Order::new((end - head).ilog2() as u8).min(most);
+        let block = Block { first: head, order };
+        // Otherwise a call is changing it.
+        if frame < block.end() { block } else { Block::frame(frame) }
+    }
+
+    /// Takes a block out of a tree of a zone, beginning with the child of a frame; the caller has
+    /// so many frames of the tree's count.
+    #[inline]
+    pub(crate) fn take_in_tree(
+        &self,
+        zone: ZoneIndex,
+        tree: u32,
+        hint: u32,
+        order: Order,
+        is_fixed: bool,
+    ) -> Option<u32> {
+        let (first, from) = (tree * TREE_CHILDREN, child_of(hint) % TREE_CHILDREN);
+        let all = (0..TREE_CHILDREN).map(|nth| first + (from + nth) % TREE_CHILDREN);
+        let mut existing = all.filter(|&child| child < self.children());
+        existing.find_map(|child| self.take_in_child(zone, child, hint, order, is_fixed))
+    }
+
+    /// Takes a block out of a child of a zone, or of it and its neighbour.
+    #[inline]
+    pub(crate) fn take_in_child(
+        &self,
+        zone: ZoneIndex,
+        child: u32,
+        hint: u32,
+        order: Order,
+        is_fixed: bool,
+    ) -> Option<u32> {
+        let frames = frames_in(order);
+        if order < Order::PAGEBLOCK {
+            self.entries.update(child, |entry| entry.take(frames)).ok()?;
+            // Checked now: with frames in hand, it stays in its zone.
+            let is_ours = self.zone_of(child) == Some(zone);
+            let first = if is_ours { self.take_bits(child, hint, order) } else { None };
+            let Some(first) = first else {
+                self.entries.add(child, frames);
+                return None;
+            };
+            self.mark(Block { first, order }, is_fixed);
+            return Some(first);
+        }
+        let huge = Entry::huge(order > Order::PAGEBLOCK, is_fixed);
+        let whole = |entry: Entry| (entry == Entry::WHOLE).then_some(huge);
+        let taken = match order == Order::PAGEBLOCK {
+            true => self.entries.update(child, whole).is_ok(),
+            false if child.is_multiple_of(2) => {
+                let both = |[low, high]: [Entry; 2]| Some([whole(low)?, whole(high)?]);
+                self.entries.update_pair(child, both).is_ok()
+            }
+            false => false,
+        };
+        // Both are of one zone, or neither is ours.
+        let of_zone = |child| self.zone_of(child) == Some(zone);
+        let is_ours = of_zone(child) && (order == Order::PAGEBLOCK || of_zone(child + 1));
+        if taken && !is_ours {
+            self.untake_huge(child, order);
+        }
+        (taken && is_ours).then_some(child * CHILD_FRAMES)
+    }
+
+    /// Gives a huge block back that the caller has just taken.
+    fn untake_huge(&self, child: u32, order: Order) {
+        for child in child..child + frames_in(order) / CHILD_FRAMES {
+            // `Ok`: nothing is refused, and no user knows of it.
+            let _ = self.entries.update(child, |entry| Some(entry.becomes(Entry::WHOLE)));
+        }
+    }
+
+    /// Takes a block of less than a child out of its bitfield, beginning with the word of a frame:
+    /// the first word with room. The caller has so many frames of the count. A single frame is
+    /// always found: there is one, but the search may have passed where it was freed.
+    #[inline]
+    pub(crate) fn take_bits(&self, child: u32, hint: u32, order: Order) -> Option<u32> {
+        let first = child as usize * WORDS;
+        let from = hint as usize / WORD_FRAMES as usize % WORDS;
+        loop {
+            let found = match order <= WORD {
+                true => (0..WORDS)
+                    .find_map(|nth| self.take_in_word(first + (from + nth) % WORDS, order)),
+                false => {
+                    let starts = (0..WORDS).step_by(frames_in(order) as usize / 64);
+                    let mut blocks = starts
+                        .map(|nth| Block { first: (first + nth) as u32 * WORD_FRAMES, order });
+                    blocks.find(|&block| self.take_exactly(block)).map(|block| block.first)
+                }
+            };
+            if found.is_some() || order > Order::ZERO {
+                return found;
+            }
+        }
+    }
+
+    #[inline]
+    fn take_in_word(&self, word: usize, order: Order) -> Option<u32> {
+        let field = &self.fields.get(word).0;
+        let mut taken = field.load(Relaxed);
+        loop {
+            let at = word as u32 * WORD_FRAMES + find_in_word(!taken, order)?;
+            let mask = Block { first: at, order }.mask();
+            // Acquire: what was done to the frames and to their marks before they were freed comes
+            // before what their new user does. Relaxed if it fails, since then nothing is taken.
+            match field.compare_exchange(taken, taken | mask, Acquire, Relaxed) {
+                Ok(_) => return Some(at),
+                Err(now) => taken = now,
+            }
+        }
+    }
+
+    /// Takes this block, if all of it is free; otherwise what was taken of it is given back.
+    pub(crate) fn take_exactly(&self, block: Block) -> bool {
+        let (words, mask) = (block.words(), block.mask());
+        let take = |word: usize| {
+            let field = &self.fields.get(word).0;
+            let mut taken = field.load(Relaxed);
+            while taken & mask == 0 {
+                // As in `take_in_word`.
+                match field.compare_exchange(taken, taken | mask, Acquire, Relaxed) {
+                    Ok(_) => return true,
+                    Err(now) => taken = now,
+                }
+            }
+            false
+        };
+        let refused = words.clone().find(|&word| !take(word));
+        let Some(refused) = refused else { return true };
+        for word in words.start..refused {
+            // Release: as in `put_bits`, for the marks of those that had the frames before.
+            self.fields.get(word).0.fetch_and(!mask, Release);
+        }
+        false
+    }
+
+    /// Marks a block whose bits the caller has taken.
+    #[inline]
+    pub(crate) fn mark(&self, block: Block, is_fixed: bool) {
+        if block.order > Order::ZERO {
+            for word in block.words() {
+                let head = if word == block.words().start { block.bit() } else { 0 };
+                self.marks.get(word).tails.fetch_or(block.mask() & !head, Relaxed);
+            }
+        }
+        if is_fixed {
+            self.marks.get(block.words().start).fixed.fetch_or(block.bit(), Relaxed);
+        }
+    }
+
+    /// Makes a part of a block one by itself, and the rest of it the largest blocks that fit. A
+    /// look in between may take a block for one that can move.
+    pub(crate) fn split(&self, of: Block, part: Block) {
+        let (is_fixed, mut at) = (self.is_fixed(of.first), of.first);
+        for half in (part.order.get()..of.order.get()).rev().map(Order::new) {
+            let upper = Block { first: at + frames_in(half), order: half };
+            let marks = self.marks.get(upper.words().start);
+            marks.tails.fetch_and(!upper.bit(), Relaxed);
+            if is_fixed {
+                marks.fixed.fetch_or(upper.bit(), Relaxed);
+            }
+            at = if part.first >= upper.first { upper.first } else { at };
+        }
+    }
+
+    /// Claims a block of more than a frame, to free it: of two calls, one does.
+    pub(crate) fn claim(&self, block: Block) -> bool {
+        let words = block.words();
+        let tails = &self.marks.get(words.start).tails;
+        let mut now = tails.load(Relaxed);
+        while now & block.mask() == block.mask() & !block.bit() {
+            // Relaxed: the bits, which the winner gives back after it, decide what comes when.
+            match tails.compare_exchange(now, now & !block.mask(), Relaxed, Relaxed) {
+                Ok(_) => {
+                    for word in words.skip(1) {
+                        self.marks.get(word).tails.store(0, Relaxed);
+                    }
+                    return true;
+                }
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Gives the bits of a block back; returns how many of its frames were allocated.
+    #[inline]
+    pub(crate) fn put_bits(&self, block: Block) -> u32 {
+        let marks = self.marks.get(block.words().start);
+        if marks.fixed.load(Relaxed) & block.bit() != 0 {
+            marks.fixed.fetch_and(!block.bit(), Relaxed);
+        }
+        let mask = block.mask();
+        let put = |word| {
+            // Release: whoever takes the frames has what was done to them, and to their marks.
+            // Acquire: of two that give back one frame, the second has what the first one did.
+            self.fields.get(word).0.fetch_and(!mask, AcqRel) & mask
+        };
+        block.words().map(|word| put(word).count_ones()).sum()
+    }
+
+    /// Makes holes of frames that no call allocates or frees, in one word.
+    pub(crate) fn make_holes(&self, word: usize, mask: u64) {
+        let Marks { tails, fixed } = self.marks.get(word);
+        self.fields.get(word).0.fetch_or(mask, Relaxed);
+        tails.fetch_or(mask, Relaxed);
+        fixed.fetch_or(mask, Relaxed);
+    }
+
+    /// Makes free frames of holes, in one word; the caller counts them.
+    pub(crate) fn fill_holes(&self, word: usize, mask: u64) {
+        let Marks { tails, fixed } = self.marks.get(word);
+        tails.fetch_and(!mask, Relaxed);
+        fixed.fetch_and(!mask, Relaxed);
+        // Release: as in `put_bits`.
+        self.fields.get(word).0.fetch_and(!mask, Release);
+    }
+
+    /// Makes all frames of a child allocated ones of one block, for the call that splits a huge
+    /// one; or all of them free again, in a copy.
+    pub(crate) fn fill(&self, child: u32, is_taken: bool, is_fixed: bool) {
+        let first = child as usize * WORDS;
+        for word in first..first + WORDS {
+            let bits = if is_taken { u64::MAX } else { 0 };
+            let head = u64::from(word == first);
+            let Marks { tails, fixed } = self.marks.get(word);
+            tails.store(bits & !head, Relaxed);
+            fixed.store(head * u64::from(is_taken && is_fixed), Relaxed);
+            // Relaxed: the entry, which changes after it, publishes it.
+            self.fields.get(word).0.store(bits, Relaxed);
+        }
+    }
+}
+
+/// The largest block of less than a child that may begin at a frame.
+fn largest_at(first: u32) -> Order {
+    let most = u32::from(Order::PAGEBLOCK.get());
+    Order::new(first.trailing_zeros().min(most) as u8)
+}

@@ -1,0 +1,210 @@
+//! Ranges of any size: what [`Places`] asks of a place, and how a range is freed.
+
+use crate::Llfree;
+use crate::block::{Block, child_of, frames_in, largest};
+use crate::entry::CHILD_FRAMES;
+use crate::isolate::{Isolation, Met};
+use crate::upkeep::parts;
+use freehold::compact::Migrate;
+use freehold::compact::state::CompactionState;
+use freehold::designs::Context;
+use freehold::designs::places::{Obstacle, Place, Places};
+use freehold::designs::traits::Ranges;
+use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use freehold::memmap::stretches::Stretches;
+use freehold::platform::Platform;
+use freehold::units::{FrameCount, NodeId};
+use freehold::{Error, Order, Pfn, RangeRequest, Request};
+
+impl<P: Platform> Ranges<P> for Llfree<P> {
+    /// Frees all frames of a range, after a look that none of them is free. If another call frees
+    /// some of them at the same time, the call that comes second to a frame stops there.
+    fn free_range(
+        &self,
+        context: Context<'_, P>,
+        first: Pfn,
+        frames: FrameCount,
+    ) -> Result<(), Error> {
+        let range = self.lower.stretches.locate(first, frames).ok_or(Error::ForeignFrame)?;
+        self.check_used(range)?;
+        let (mut at, end) = (range.first.0, range.end.0);
+        while at < end {
+            let child = child_of(at);
+            let order = match self.lower.entries.get(child).is_huge() {
+                true => largest(at, end, crate::ORDER_MAX).min(self.block_at(context, at).order),
+                // A frame by itself, so that no block of it is larger than those that it is of.
+                false => {
+                    let block = self.lower.block_of(at);
+                    let is_head = block.first == at && block.end() <= end;
+                    if is_head { block.order } else { Order::ZERO }
+                }
+            };
+            self.free_at(context, at, order)?;
+            at += frames_in(order);
+        }
+        Ok(())
+    }
+}
+
+impl<P: Platform> Llfree<P> {
+    /// The block that an allocated frame is of.
+    pub(crate) fn block_at(&self, context: Context<'_, P>, frame: u32) -> Block {
+        let child = child_of(frame);
+        loop {
+            let entry = self.lower.entries.get(child);
+            match entry.huge_order() {
+                Some(order) => {
+                    return Block { first: child * CHILD_FRAMES & !(frames_in(order) - 1), order };
+                }
+                None if !entry.is_huge() => return self.lower.block_of(frame),
+                None => context.platform.relax(),
+            }
+        }
+    }
+
+    fn check_used(&self, range: FrameRange) -> Result<(), Error> {
+        let lower = &self.lower;
+        let zone = lower.zone_of(child_of(range.first.0)).ok_or(Error::ForeignFrame)?;
+        for part in parts(range.first.0, range.end.0) {
+            match lower.zone_of(part.child()) {
+                None => return Err(Error::ForeignFrame),
+                Some(of) if of != zone => return Err(Error::BadRange),
+                Some(_) if lower.entries.get(part.child()).is_huge() => continue,
+                Some(_) => {}
+            }
+            for (word, mask) in part.words() {
+                if lower.holes(word) & mask != 0 {
+                    return Err(Error::ForeignFrame);
+                }
+                if lower.taken(word) & mask != mask {
+                    return Err(Error::DoubleFree);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn emptied(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<Isolation<'_, P>, Obstacle> {
+        let (first, end) = (range.first.0, range.end.0);
+        let isolation = Isolation::new(self, zone, first, end)?;
+        isolation.empty(context, zone, (first, end), owner)?;
+        Ok(isolation)
+    }
+}
+
+impl<P: Platform> Places<P> for Llfree<P> {
+    fn stretches(&self) -> &Stretches<P> {
+        &self.lower.stretches
+    }
+
+    fn has_hole(&self, range: FrameRange) -> bool {
+        parts(range.first.0, range.end.0).any(|part| {
+            self.lower.zone_of(part.child()).is_none()
+                || part.words().any(|(word, mask)| self.lower.holes(word) & mask != 0)
+        })
+    }
+
+    fn node(&self, zone: ZoneIndex) -> NodeId {
+        self.zone(zone).node()
+    }
+
+    fn level_and_floor(&self, zone: ZoneIndex, request: &Request) -> (u64, u64) {
+        let floor = self.zone(zone).floor(request, request.depth());
+        (self.level_up_to(zone, u64::MAX), floor)
+    }
+
+    fn drain_all(&self, _context: Context<'_, P>) {
+        self.zone_indexes().for_each(|zone| self.drain_zone(zone));
+    }
+
+    fn survey(
+        &self,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+        _is_memory: bool,
+    ) -> Place {
+        let (mut at, end, mut immovable) = (range.first.0, range.end.0, None);
+        while at < end {
+            let behind = (child_of(at) + 1) * CHILD_FRAMES;
+            if self.lower.zone_of(child_of(at)) != Some(zone) {
+                return Place::Interrupted(FrameIndex(behind));
+            }
+            let is_isolated = self.lower.entries.get(child_of(at)).is_isolated();
+            let (next, is_fixed) = match self.look(at, end, owner) {
+                Met::Hole(frame) => return Place::Interrupted(FrameIndex(frame + 1)),
+                _ if is_isolated => (behind, true),
+                Met::Free(behind) => (behind, false),
+                Met::Used(first, order, can_move) => (first + frames_in(order), !can_move),
+                Met::Elsewhere => (behind, false),
+            };
+            at = next.max(at + 1);
+            if is_fixed {
+                immovable = Some(FrameIndex(at));
+            }
+        }
+        immovable.map_or(Place::Promising, Place::Immovable)
+    }
+
+    fn take(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let (first, end) = (range.first.0, range.end.0);
+        let isolation = self.emptied(context, zone, range, owner)?;
+        isolation.take(context, (first, end), crate::ORDER_MAX, true)?;
+        self.local(context.cpu_here(), zone).note_direct_alloc(end - first);
+        Ok(())
+    }
+
+    fn retire(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        range: FrameRange,
+        owner: &dyn Migrate,
+    ) -> Result<(), Obstacle> {
+        let (first, end) = (range.first.0, range.end.0);
+        let isolation = self.emptied(context, zone, range, owner)?;
+        // Only now: the owner of the content may add memory.
+        let hotplug = self.hotplug.get(0).begin(context.platform);
+        // As frames, which huge blocks are not.
+        let below = Order::new(Order::PAGEBLOCK.get() - 1);
+        isolation.take(context, (first, end), below, false)?;
+        self.zone(zone).add_managed(-i64::from(end - first));
+        for part in parts(first, end) {
+            part.words().for_each(|(word, mask)| self.lower.make_holes(word, mask));
+            let words = crate::lower::Lower::<P>::words_of(part.child());
+            if { words }.all(|word| self.lower.holes(word) == u64::MAX) {
+                self.lower.set_zone(part.child(), None);
+            }
+        }
+        drop(isolation);
+        self.resize(context, &hotplug);
+        Ok(())
+    }
+
+    fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex> {
+        self.lower.zone_of(child_of(frame.0))
+    }
+
+    fn note_range(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &RangeRequest,
+        zone: ZoneIndex,
+    ) {
+        self.zone(zone).with_compaction(context.platform, CompactionState::note_range);
+        self.note_numa(context, zones, &request.near, zone, request.frames);
+    }
+}

@@ -1,0 +1,173 @@
+//! What the design says of itself, and a check of its accounting.
+
+use crate::Llfree;
+use crate::block::{Block, child_of};
+use crate::lower::Lower;
+use freehold::designs::Context;
+use freehold::designs::traits::Inspect;
+use freehold::memmap::index::ZoneIndex;
+use freehold::platform::Platform;
+use freehold::stat::{
+    Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,
+};
+use freehold::units::FrameCount;
+use freehold::{CpuId, MigrateType, Order, Pfn};
+
+/// How often what does not agree is looked at again: calls may be under way.
+const LOOKS: usize = 100_000;
+
+impl<P: Platform> Inspect<P> for Llfree<P> {
+    fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
+        let lower = &self.lower;
+        let Some(frame) = lower.stretches.index_of(pfn) else { return FrameStatus::Foreign };
+        let (frame, child) = (frame.0, child_of(frame.0));
+        if lower.zone_of(child).is_none() {
+            return FrameStatus::Foreign;
+        }
+        let (word, bit) = (Block::frame(frame).words().start, Block::frame(frame).bit());
+        if !lower.entries.get(child).is_huge() {
+            if lower.taken(word) & bit == 0 {
+                return FrameStatus::Free;
+            }
+            if lower.holes(word) & bit != 0 {
+                return FrameStatus::Foreign;
+            }
+        }
+        let Block { first, order } = self.block_at(context, frame);
+        FrameStatus::Allocated { first: lower.pfn_of(first), order }
+    }
+
+    fn zone_level(&self, index: usize) -> Option<ZoneLevel> {
+        let of = self.zones.try_get(index)?;
+        Some(ZoneLevel {
+            node: of.node(),
+            kind: of.kind(),
+            managed: FrameCount::new(of.managed()),
+            free: FrameCount::new(self.level_up_to(ZoneIndex(index as u16), u64::MAX)),
+            marks: of.watermarks().get(),
+        })
+    }
+
+    fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
+        let ZoneLevel { node, kind, managed, free, marks } = self.zone_level(index)?;
+        let zone = ZoneIndex(index as u16);
+        let (reserved, isolated) = self.reserved_and_isolated(zone);
+        Some(ZoneStats {
+            node,
+            kind,
+            managed,
+            free,
+            per_cpu: FrameCount::new(reserved),
+            isolated: FrameCount::new(isolated),
+            free_blocks: self.free_blocks(zone),
+            marks,
+            claims: 0,
+            steals: 0,
+        })
+    }
+
+    fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
+        let of = self.zones.try_get(index)?;
+        let mut events = NumaEvents::default();
+        let numa = self.numa.iter().skip(index).step_by(self.zones.len());
+        let locals = self.locals_of(ZoneIndex(index as u16));
+        for (cpu, (local, numa)) in locals.zip(numa).enumerate() {
+            let is_near = context.topology.node_of(CpuId::new(cpu as u32)) == of.node();
+            numa.0.add_to(&mut events, local.events().allocated, is_near);
+        }
+        events.count_hits();
+        Some(events)
+    }
+
+    /// All of it counts as for movable content: types make no difference.
+    fn free_by_type(&self, _context: Context<'_, P>, index: usize) -> Option<FreeByType> {
+        self.zones.try_get(index)?;
+        let (zone, movable) = (ZoneIndex(index as u16), MigrateType::Movable.index());
+        let mut counts = FreeByType::default();
+        counts.blocks[movable] = self.free_blocks(zone);
+        let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
+        counts.pageblocks[movable] = entries.filter(|entry| !entry.is_isolated()).count() as u64;
+        Some(counts)
+    }
+
+    fn has_block(&self, _context: Context<'_, P>, order: Order) -> bool {
+        self.zone_indexes().any(|zone| self.has_block_in(zone, order))
+    }
+
+    /// What was freed is what was allocated and is not in use.
+    fn events(&self, context: Context<'_, P>) -> Events {
+        let (mut events, mut used, mut reserved) = (Events::default(), 0, FrameCount::ZERO);
+        for zone in self.zone_indexes() {
+            self.locals_of(zone).for_each(|local| events.add(&local.events()));
+            let (of_cpus, isolated) = self.reserved_and_isolated(zone);
+            let free = self.level_up_to(zone, u64::MAX) + of_cpus + isolated;
+            used += self.zone(zone).managed().saturating_sub(free);
+            reserved += FrameCount::new(of_cpus);
+            let of_compaction =
+                self.zone(zone).with_compaction(context.platform, |state| state.events());
+            events.add(&of_compaction);
+        }
+        events.freed = events.allocated.saturating_sub(FrameCount::new(used));
+        // What came to reservations has left them again, or is still there.
+        let came = events.refilled + events.freed + events.allocated_directly;
+        let left = events.drained + events.allocated + reserved;
+        events.freed_directly = came.saturating_sub(left);
+        events
+    }
+
+    fn validate(&self, _context: Context<'_, P>) -> Result<Census, Violation> {
+        let mut total = Census::default();
+        for zone in self.zone_indexes() {
+            let mut checked = self.check_zone(zone);
+            for _ in 1..LOOKS {
+                if checked.is_ok() {
+                    break;
+                }
+                checked = self.check_zone(zone);
+            }
+            let census = checked?;
+            total.managed += census.managed;
+            total.free += census.free;
+            total.per_cpu += census.per_cpu;
+            total.isolated += census.isolated;
+            total.allocated += census.allocated;
+        }
+        Ok(total)
+    }
+}
+
+impl<P: Platform> Llfree<P> {
+    /// Checks a zone: each count is at most what is below it, and what is no memory is in no count.
+    fn check_zone(&self, zone: ZoneIndex) -> Result<Census, Violation> {
+        let lower = &self.lower;
+        let rule = |rule, frame: u32| Violation { rule, at: lower.pfn_of(frame) };
+        let level = self.level_up_to(zone, u64::MAX);
+        let (reserved, isolated) = self.reserved_and_isolated(zone);
+        let (mut counted, mut memory, mut at) = (0, 0, 0);
+        for child in self.children_of(zone) {
+            let (entry, first) = (lower.entries.get(child), child * crate::entry::CHILD_FRAMES);
+            at = first;
+            let words = || Lower::<P>::words_of(child);
+            memory += words().map(|word| u64::from(lower.holes(word).count_zeros())).sum::<u64>();
+            counted += u64::from(entry.count());
+            if !entry.is_huge() && entry.count() > lower.count_bits(child) {
+                return Err(rule(Rule::BlocksCounted, first));
+            }
+            let is_marked = |word| lower.free_marks(word) != 0;
+            if !entry.is_splitting() && words().any(is_marked) {
+                return Err(rule(Rule::TailsUnmarked, first));
+            }
+        }
+        if level + reserved + isolated > counted {
+            return Err(rule(Rule::FreeCounted, at));
+        }
+        let managed = self.zone(zone).managed();
+        if memory != managed {
+            return Err(rule(Rule::ManagedCounted, at));
+        }
+        let free = level + reserved + isolated;
+        let [managed, free_now, per_cpu, isolated, allocated] =
+            [managed, level, reserved, isolated, managed - free.min(managed)].map(FrameCount::new);
+        Ok(Census { managed, free: free_now, per_cpu, isolated, allocated })
+    }
+}

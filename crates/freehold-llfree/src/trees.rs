@@ -1,0 +1,114 @@
+//! The upper allocator's trees: 32 children each, with a count of the free frames of all of them,
+//! less what a CPU that has reserved the tree took of it.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+
+use crate::entry::CHILD_FRAMES;
+use crate::lower::TREE_CHILDREN;
+use freehold::memmap::index::ZoneIndex;
+use freehold::memmap::region::Table;
+use freehold::platform::{Platform, Word};
+use freehold::zeroable;
+
+/// How many frames a tree has.
+pub(crate) const TREE_FRAMES: u32 = TREE_CHILDREN * CHILD_FRAMES;
+
+/// A CPU has reserved the tree.
+const RESERVED: u32 = 1 << 31;
+
+/// The entry of a tree: how many frames may be taken of it, and whether it is reserved.
+pub(crate) struct Tree<P: Platform>(P::U32);
+
+zeroable!(Tree { 0: P::U32::ZERO_BYTES });
+
+impl<P: Platform> Tree<P> {
+    pub(crate) fn new() -> Self {
+        Tree(P::U32::new(0))
+    }
+}
+
+/// The index of a tree: zones may share the children that one tree has room for, so that each zone
+/// has an entry of its own for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeIndex(pub(crate) u32);
+
+/// The entries of all trees: those of the first zone, of the second, and so on.
+pub(crate) struct Trees<P: Platform> {
+    pub(crate) table: Table<Tree<P>>,
+    /// Those of one zone.
+    pub(crate) per_zone: u32,
+}
+
+impl<P: Platform> Trees<P> {
+    pub(crate) fn of(&self, zone: ZoneIndex, child: u32) -> TreeIndex {
+        TreeIndex(u32::from(zone.0) * self.per_zone + child / TREE_CHILDREN)
+    }
+
+    /// Which tree of its zone it is, and so which children it has.
+    pub(crate) fn nth(&self, tree: TreeIndex) -> u32 {
+        tree.0 % self.per_zone
+    }
+
+    // Counts order nothing: what frames a call finds by them is decided below. But a count comes
+    // from those that freed the frames, or gave back what they had not used, after they changed the
+    // children. Release when it rises, and acquire when it is taken, make a call find there what it
+    // has the count of.
+
+    /// How many frames may be taken of a tree.
+    pub(crate) fn count(&self, tree: TreeIndex) -> u32 {
+        self.table.get(tree.0 as usize).0.load(Relaxed) & !RESERVED
+    }
+
+    pub(crate) fn is_reserved(&self, tree: TreeIndex) -> bool {
+        self.table.get(tree.0 as usize).0.load(Relaxed) & RESERVED != 0
+    }
+
+    /// Counts frames that are free.
+    pub(crate) fn give(&self, tree: TreeIndex, frames: u32) {
+        self.table.get(tree.0 as usize).0.fetch_add(frames, AcqRel);
+    }
+
+    /// Ends a reservation, and counts what is left of it.
+    pub(crate) fn end_reservation(&self, tree: TreeIndex, left: u32) {
+        // One step, or a call could reserve what is not there yet.
+        self.table.get(tree.0 as usize).0.fetch_add(left.wrapping_sub(RESERVED), AcqRel);
+    }
+
+    /// Reserves a tree that is not, and takes of its frames at least so many and at most so many;
+    /// returns how many.
+    pub(crate) fn reserve(&self, tree: TreeIndex, least: u32, most: u32) -> Option<u32> {
+        self.take_if(tree, least, most, |now| now & RESERVED == 0, RESERVED)
+    }
+
+    /// Takes at least so many frames of a tree, reserved or not, and at most so many.
+    pub(crate) fn take(&self, tree: TreeIndex, least: u32, most: u32) -> Option<u32> {
+        self.take_if(tree, least, most, |_| true, 0)
+    }
+
+    fn take_if(
+        &self,
+        tree: TreeIndex,
+        least: u32,
+        most: u32,
+        is_fit: impl Fn(u32) -> bool,
+        mark: u32,
+    ) -> Option<u32> {
+        let word = &self.table.get(tree.0 as usize).0;
+        let mut now = word.load(Relaxed);
+        loop {
+            let taken = (now & !RESERVED).min(most);
+            if taken < least || !is_fit(now) {
+                return None;
+            }
+            match word.compare_exchange(now, (now | mark) - taken, AcqRel, Acquire) {
+                Ok(_) => return Some(taken),
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    /// Makes an entry anew, in a copy that no other call uses.
+    pub(crate) fn reset(&self, tree: TreeIndex, count: u32) {
+        self.table.get(tree.0 as usize).0.store(count, Relaxed);
+    }
+}
