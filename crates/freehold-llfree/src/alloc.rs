@@ -211,8 +211,8 @@ impl<P: Platform> Llfree<P> {
         let found = self.lower.take_in_tree(zone, nth, hint, order, is_fixed(request));
         if found.is_none() && !local.give(tree, frames_in(order)) {
             // The CPU has another one by now.
-            self.trees.give(tree, frames_in(order));
             local.rare.note_drain(frames_in(order));
+            self.trees.give(tree, frames_in(order));
         }
         found
     }

@@ -9,6 +9,25 @@ use freehold::memmap::index::ZoneIndex;
 use freehold::platform::Platform;
 use freehold::units::ORDERS;
 
+/// How often free frames are counted anew that go from place to place meanwhile.
+const LOOKS: usize = 10_000;
+
+/// The free frames of a zone.
+pub(crate) struct FreeOf {
+    /// In the counts of trees.
+    pub(crate) level: u64,
+    /// In what CPUs have reserved.
+    pub(crate) reserved: u64,
+    /// In children that are isolated.
+    pub(crate) isolated: u64,
+}
+
+impl FreeOf {
+    pub(crate) fn all(&self) -> u64 {
+        self.level + self.reserved + self.isolated
+    }
+}
+
 impl<P: Platform> Lower<P> {
     /// The words of a child.
     pub(crate) fn words_of(child: u32) -> core::ops::Range<usize> {
@@ -92,14 +111,28 @@ impl<P: Platform> Llfree<P> {
         blocks
     }
 
-    /// The free frames of a zone that a CPU has reserved, and those of isolated children.
-    pub(crate) fn reserved_and_isolated(&self, zone: ZoneIndex) -> (u64, u64) {
-        let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
-        let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
-        let isolated = entries.filter(|entry| entry.is_isolated());
-        (
-            reserved.map(|of| u64::from(of.count)).sum(),
-            isolated.map(|entry| u64::from(entry.count())).sum(),
-        )
+    /// Where the free frames of a zone are. None counts twice, unless so many go from trees to
+    /// reservations that a look never comes between.
+    pub(crate) fn free_of(&self, zone: ZoneIndex) -> FreeOf {
+        let moves = || {
+            let refills = self.locals_of(zone).map(|local| local.rare.refills());
+            refills.sum::<u64>() + self.zone(zone).isolations()
+        };
+        let mut before = moves();
+        for _ in 0..LOOKS {
+            // In this order: frames that go the other way are missed at most.
+            let level = self.level_up_to(zone, u64::MAX);
+            let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
+            let reserved = reserved.map(|of| u64::from(of.count)).sum();
+            let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
+            let isolated = entries.filter(|entry| entry.is_isolated());
+            let isolated = isolated.map(|entry| u64::from(entry.count())).sum();
+            let after = moves();
+            if after == before {
+                return FreeOf { level, reserved, isolated };
+            }
+            before = after;
+        }
+        FreeOf { level: self.level_up_to(zone, u64::MAX), reserved: 0, isolated: 0 }
     }
 }

@@ -40,7 +40,7 @@ impl<P: Platform> Target<'_, P> {
         let zone = design.lower.zone_of(child_of(from));
         owner.migrate(design.lower.pfn_of(from), design.lower.pfn_of(first), order)?;
         self.is_filled = true;
-        let had_it = owner.frees_source() || design.free_at(context, from, order).is_ok();
+        let had_it = owner.frees_source() || design.put_back(context, from, order).is_ok();
         if let Some(zone) = zone.filter(|_| had_it) {
             design
                 .zone(zone)
@@ -54,7 +54,7 @@ impl<P: Platform> Drop for Target<'_, P> {
     fn drop(&mut self) {
         if !self.is_filled {
             // An error means that the owner has freed what it was not given.
-            let _ = self.design.free_at(self.context, self.first, self.order);
+            let _ = self.design.put_back(self.context, self.first, self.order);
         }
     }
 }
@@ -153,13 +153,23 @@ impl<P: Platform> Llfree<P> {
             isolation.empty(context, zone, (first, end), owner).ok()?;
             // Its own frames are not in the level.
             let enough = self.zone(zone).floor(request, request.depth());
-            if self.level_up_to(zone, enough) < enough {
+            if !self.has(zone, enough) {
                 return None;
             }
             isolation.take(context, (first, end), request.order(), is_fixed).ok()?;
             self.local(context.cpu_here(), zone).note_direct_alloc(frames);
             Some(first)
         })
+    }
+}
+
+impl<P: Platform> Llfree<P> {
+    /// Whether a zone has so many frames, once no CPU has reserved any if need be.
+    fn has(&self, zone: ZoneIndex, enough: u64) -> bool {
+        self.level_up_to(zone, enough) >= enough || {
+            self.drain_zone(zone);
+            self.level_up_to(zone, enough) >= enough
+        }
     }
 }
 
@@ -339,7 +349,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let is_fixed = request.content() != MigrateType::Movable;
         // Frames of the child are not in the level.
         let enough = design.zone(zone).floor(request, request.depth());
-        if design.level_up_to(zone, enough) < enough {
+        if !design.has(zone, enough) {
             return false;
         }
         let starts = (0..CHILD_FRAMES).step_by(frames_in(order) as usize);
@@ -374,18 +384,21 @@ impl<'a, P: Platform> Compactor<'a, P> {
         false
     }
 
-    /// A target above a child, from the top down, as long as the zone stays above its minimum
+    /// A target outside a child, from the top down, as long as the zone stays above its minimum
     /// watermark. As in Linux, with one block to spare.
     fn target(&mut self, source: u32, order: Order) -> Option<Target<'a, P>> {
         let Compactor { design, context, zone, .. } = *self;
         let enough = design.zone(zone).watermarks().get().min.get() + order.frames().get();
-        while self.free[order.index()] > source + 1 {
-            if design.level_up_to(zone, enough + 1) <= enough {
+        // For a request, any other child will do in the end.
+        let behind = if self.request.is_some() { 0 } else { source + 1 };
+        while self.free[order.index()] > behind {
+            if !design.has(zone, enough + 1) {
                 return None;
             }
             let child = self.free[order.index()] - 1;
             let entry = design.lower.entries.get(child);
-            let is_fit = entry != Entry::WHOLE && entry.take(frames_in(order)).is_some();
+            let is_fit =
+                child != source && entry != Entry::WHOLE && entry.take(frames_in(order)).is_some();
             if is_fit
                 && design.lower.has_block(child, order)
                 && design.lower.zone_of(child) == Some(zone)

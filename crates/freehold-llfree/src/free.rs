@@ -42,6 +42,19 @@ impl<P: Platform> Llfree<P> {
         Ok(())
     }
 
+    /// Frees a block to its tree, whoever has reserved that.
+    pub(crate) fn put_back(
+        &self,
+        context: Context<'_, P>,
+        first: u32,
+        order: Order,
+    ) -> Result<(), Error> {
+        let Released { zone, child, frames } =
+            self.lower.release(context.platform, first, order)?;
+        self.trees.give(self.trees.of(zone, child), frames);
+        Ok(())
+    }
+
     /// Reserves a tree that this CPU frees in, unless another one has it or memory is low.
     fn reserve_for_frees(&self, cpu: usize, zone: ZoneIndex, tree: TreeIndex) {
         if self.trees.is_reserved(tree) {
@@ -82,9 +95,11 @@ impl<P: Platform> Bulk<P> for Llfree<P> {
         let mut near = self.usable(zones, &request).take_while(|&zone| {
             Some(self.zone(zone).node()) == request.preferred_node() //
         });
+        let cpu = context.cpu_here();
         let has_to_spare = |&zone: &ZoneIndex| {
             let enough = self.zone(zone).floor(&request, class).saturating_add(spare);
-            self.level_up_to(zone, enough.saturating_add(1)) > enough
+            let own = self.local(cpu, zone).reserved().map_or(0, |of| u64::from(of.count));
+            own + self.level_up_to(zone, enough.saturating_add(1)) > enough
         };
         let Some(zone) = near.find(has_to_spare) else { return 0 };
         // As the calls for one block do, but for what other CPUs have.

@@ -61,6 +61,7 @@ impl<P: Platform> Llfree<P> {
             if !self.take_count(zone, child, now.count()) {
                 continue;
             }
+            self.zone(zone).note_isolation();
             let same = |entry: Entry| (entry == now).then(|| entry.isolated(true));
             if entries.update(child, same).is_ok() {
                 return true;

@@ -161,6 +161,13 @@ impl<P: Platform> Local<P> {
 }
 
 impl<P: Platform> Rare<P> {
+    /// How often frames came to the reservation. Each is counted before they do, so that whoever
+    /// sees them there knows of it.
+    pub(crate) fn refills(&self) -> u64 {
+        // Acquire: what is looked at after it is not older.
+        self.refills.load(Acquire)
+    }
+
     pub(crate) fn note_refill(&self, frames: u32) {
         self.refills.fetch_add(1, Relaxed);
         self.refilled.fetch_add(u64::from(frames), Relaxed);

@@ -2,6 +2,7 @@
 
 use crate::Llfree;
 use crate::block::{Block, child_of};
+use crate::census::FreeOf;
 use crate::lower::Lower;
 use freehold::designs::Context;
 use freehold::designs::traits::Inspect;
@@ -49,14 +50,14 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     }
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
-        let ZoneLevel { node, kind, managed, free, marks } = self.zone_level(index)?;
+        let ZoneLevel { node, kind, managed, marks, .. } = self.zone_level(index)?;
         let zone = ZoneIndex(index as u16);
-        let (reserved, isolated) = self.reserved_and_isolated(zone);
+        let FreeOf { level, reserved, isolated } = self.free_of(zone);
         Some(ZoneStats {
             node,
             kind,
             managed,
-            free,
+            free: FrameCount::new(level),
             per_cpu: FrameCount::new(reserved),
             isolated: FrameCount::new(isolated),
             free_blocks: self.free_blocks(zone),
@@ -99,10 +100,9 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         let (mut events, mut used, mut reserved) = (Events::default(), 0, FrameCount::ZERO);
         for zone in self.zone_indexes() {
             self.locals_of(zone).for_each(|local| events.add(&local.events()));
-            let (of_cpus, isolated) = self.reserved_and_isolated(zone);
-            let free = self.level_up_to(zone, u64::MAX) + of_cpus + isolated;
-            used += self.zone(zone).managed().saturating_sub(free);
-            reserved += FrameCount::new(of_cpus);
+            let free = self.free_of(zone);
+            used += self.zone(zone).managed().saturating_sub(free.all());
+            reserved += FrameCount::new(free.reserved);
             let of_compaction =
                 self.zone(zone).with_compaction(context.platform, |state| state.events());
             events.add(&of_compaction);
@@ -141,8 +141,7 @@ impl<P: Platform> Llfree<P> {
     fn check_zone(&self, zone: ZoneIndex) -> Result<Census, Violation> {
         let lower = &self.lower;
         let rule = |rule, frame: u32| Violation { rule, at: lower.pfn_of(frame) };
-        let level = self.level_up_to(zone, u64::MAX);
-        let (reserved, isolated) = self.reserved_and_isolated(zone);
+        let free = self.free_of(zone);
         let (mut counted, mut memory, mut at) = (0, 0, 0);
         for child in self.children_of(zone) {
             let (entry, first) = (lower.entries.get(child), child * crate::entry::CHILD_FRAMES);
@@ -158,16 +157,17 @@ impl<P: Platform> Llfree<P> {
                 return Err(rule(Rule::TailsUnmarked, first));
             }
         }
-        if level + reserved + isolated > counted {
+        if free.all() > counted {
             return Err(rule(Rule::FreeCounted, at));
         }
         let managed = self.zone(zone).managed();
         if memory != managed {
             return Err(rule(Rule::ManagedCounted, at));
         }
-        let free = level + reserved + isolated;
-        let [managed, free_now, per_cpu, isolated, allocated] =
-            [managed, level, reserved, isolated, managed - free.min(managed)].map(FrameCount::new);
-        Ok(Census { managed, free: free_now, per_cpu, isolated, allocated })
+        let used = managed.saturating_sub(free.all());
+        let FreeOf { level, reserved, isolated } = free;
+        let [managed, free, per_cpu, isolated, allocated] =
+            [managed, level, reserved, isolated, used].map(FrameCount::new);
+        Ok(Census { managed, free, per_cpu, isolated, allocated })
     }
 }
