@@ -68,19 +68,45 @@ impl<P: Platform> Llfree<P> {
         if found.is_none() && request.is_at_hand() {
             return Err(Error::OutOfMemory);
         }
-        let found = found.or_else(|| {
+        if let Some(first) = found {
+            return Ok(first);
+        }
+        loop {
             self.zone_indexes().for_each(|zone| self.drain_zone(zone));
-            from(depth, None)
-        });
-        found.ok_or_else(|| {
-            let is_kept = |&zone: &ZoneIndex| {
-                !self.allows(zone, request, depth) && self.has_block_in(zone, request.order())
-            };
-            match self.usable(zones, request).any(|zone| is_kept(&zone)) {
-                true => Error::BelowWatermark,
-                false => Error::OutOfMemory,
+            let before = self.sections();
+            if let Some(first) = from(depth, None) {
+                return Ok(first);
             }
+            // Otherwise frames were, or are, in the hands of another call.
+            if before.0 == 0 && before == self.sections() {
+                break;
+            }
+            if !request.may_wait() {
+                return Err(Error::WouldWait);
+            }
+            context.platform.relax();
+        }
+        let is_kept = |zone: ZoneIndex| {
+            !self.allows(zone, request, depth) && self.has_block_in(zone, request.order())
+        };
+        match self.usable(zones, request).any(is_kept) {
+            true => Err(Error::BelowWatermark),
+            false => Err(Error::OutOfMemory),
+        }
+    }
+
+    /// How many calls have free frames in hand, and how often some were moved.
+    fn sections(&self) -> (u64, u64) {
+        self.locals.iter().fold((0, 0), |(calls, moves), local| {
+            let (of_calls, of_moves) = local.sections();
+            (calls + of_calls, moves + of_moves)
         })
+    }
+
+    /// Whether no call has free frames in hand that it has not found a block for, or moves to
+    /// another count: others may have to wait for such a call.
+    pub fn is_quiet(&self) -> bool {
+        self.sections().0 == 0
     }
 
     /// The zones of the list that the request, whose node is filled in, may use.
@@ -221,12 +247,19 @@ impl<P: Platform> Llfree<P> {
     fn refill(&self, cpu: usize, zone: ZoneIndex, request: &Request, most: u32) -> Option<u32> {
         let local = self.local(cpu, zone);
         let tree = local.reserved()?.tree;
-        let taken = self.trees.take(tree, 1, most)?;
-        local.rare.note_refill(taken);
-        if !local.give(tree, taken) {
-            self.trees.give(tree, taken);
-            local.rare.note_drain(taken);
+        if self.trees.count(tree) == 0 {
+            return None;
         }
+        local.enter();
+        let taken = self.trees.take(tree, 1, most);
+        if let Some(taken) = taken {
+            local.rare.note_refill(taken);
+            if !local.give(tree, taken) {
+                local.rare.note_drain(taken);
+                self.trees.give(tree, taken);
+            }
+        }
+        local.leave(taken.is_some());
         self.take_reserved(cpu, zone, request)
     }
 
@@ -258,18 +291,23 @@ impl<P: Platform> Llfree<P> {
                 return None;
             }
             self.zone(zone).note_cached(true);
-            let taken = self.trees.reserve(tree, frames, most)?;
-            let nth = self.trees.nth(tree);
-            let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed(request));
-            let Some(first) = found else {
-                self.trees.end_reservation(tree, taken);
-                return None;
-            };
-            self.replace_reservation(cpu, zone, Reserved { tree, count: taken - frames });
-            local.rare.note_refill(frames);
-            local.set_hint(first);
-            local.note_allocated(frames);
-            Some(first)
+            local.enter();
+            let found = self.trees.reserve(tree, frames, most).and_then(|taken| {
+                let nth = self.trees.nth(tree);
+                let is_fixed = is_fixed(request);
+                let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed);
+                let Some(first) = found else {
+                    self.trees.end_reservation(tree, taken);
+                    return None;
+                };
+                self.replace_reservation(cpu, zone, Reserved { tree, count: taken - frames });
+                local.rare.note_refill(frames);
+                local.set_hint(first);
+                local.note_allocated(frames);
+                Some(first)
+            });
+            local.leave(found.is_some());
+            found
         };
         let mut nearby = from(start + len - near / 2, near);
         let found = nearby.find_map(|tree| try_one(tree, partly.clone()));
@@ -298,9 +336,19 @@ impl<P: Platform> Llfree<P> {
         let (here, zones) = (self.local(cpu, zone), self.zones.len());
         let cpus = self.locals.len() / zones;
         let mut others = (1..cpus).map(|nth| self.local((cpu + nth) % cpus, zone));
-        let first = others.find_map(|other| self.take_of(other, zone, here.hint(), request))?;
-        here.note_allocated(frames_in(request.order()));
-        Some(first)
+        let frames = frames_in(request.order());
+        others.find_map(|other| {
+            if other.reserved().is_none_or(|of| of.count < frames) {
+                return None;
+            }
+            here.enter();
+            let found = self.take_of(other, zone, here.hint(), request);
+            if found.is_some() {
+                here.note_allocated(frames);
+            }
+            here.leave(found.is_some());
+            found
+        })
     }
 
     /// Takes a block of the count of a tree, without a reservation.
@@ -313,17 +361,22 @@ impl<P: Platform> Llfree<P> {
     ) -> Option<u32> {
         let (local, order) = (self.local(cpu, zone), request.order());
         let frames = frames_in(order);
-        self.trees_of(zone).filter(|&tree| is_fit(tree)).find_map(|tree| {
-            self.trees.take(tree, frames, frames)?;
-            let nth = self.trees.nth(tree);
-            let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed(request));
-            match found {
-                Some(first) => {
-                    local.set_hint(first);
-                    local.note_direct_alloc(frames);
+        let is_fit = |&tree: &TreeIndex| self.trees.count(tree) >= frames && is_fit(tree);
+        self.trees_of(zone).filter(is_fit).find_map(|tree| {
+            local.enter();
+            let found = self.trees.take(tree, frames, frames).and_then(|_| {
+                let (nth, is_fixed) = (self.trees.nth(tree), is_fixed(request));
+                let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed);
+                match found {
+                    Some(first) => {
+                        local.set_hint(first);
+                        local.note_direct_alloc(frames);
+                    }
+                    None => self.trees.give(tree, frames),
                 }
-                None => self.trees.give(tree, frames),
-            }
+                found
+            });
+            local.leave(found.is_some());
             found
         })
     }
@@ -337,7 +390,9 @@ impl<P: Platform> Llfree<P> {
     /// Ends a reservation.
     pub(crate) fn drain_local(&self, local: &Local<P>) {
         if local.reserved().is_some() {
+            local.enter();
             self.end_reservation(local, local.replace(None));
+            local.leave(true);
         }
     }
 

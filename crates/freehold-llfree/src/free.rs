@@ -65,9 +65,13 @@ impl<P: Platform> Llfree<P> {
         let Some(spare) = level.checked_sub(low).filter(|&spare| spare > 0) else { return };
         self.zone(zone).note_cached(true);
         let most = spare.min(u64::from(TREE_FRAMES)) as u32;
-        if let Some(count) = self.trees.reserve(tree, 0, most) {
+        let local = self.local(cpu, zone);
+        local.enter();
+        let taken = self.trees.reserve(tree, 0, most);
+        if let Some(count) = taken {
             self.replace_reservation(cpu, zone, Reserved { tree, count });
         }
+        local.leave(taken.is_some());
     }
 }
 

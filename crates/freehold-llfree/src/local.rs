@@ -1,6 +1,6 @@
 //! What a CPU has of a zone: the tree that it has reserved, and how many frames it may take of it.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::trees::TreeIndex;
 use freehold::platform::{Platform, Word};
@@ -9,6 +9,9 @@ use freehold::units::FrameCount;
 
 /// After so many frees in a row of one tree, the CPU reserves it.
 const FREES: u32 = 4;
+
+/// One more move, among the sections of a CPU.
+const MOVED: u64 = 1 << 32;
 
 /// Where the tree lies in a reservation: above the count, plus one.
 const TREE_SHIFT: u32 = 32;
@@ -25,6 +28,9 @@ pub(crate) struct Local<P: Platform> {
     freed_in: P::U32,
     /// Frames allocated.
     allocated: P::U64,
+    /// How many calls that run here have free frames in hand, and above it how often one had such
+    /// that it left elsewhere.
+    sections: P::U64,
     pub(crate) rare: Rare<P>,
 }
 
@@ -63,6 +69,7 @@ impl<P: Platform> Local<P> {
             hint: P::U32::new(0),
             freed_in: P::U32::new(0),
             allocated: zero(),
+            sections: zero(),
             rare: Rare {
                 allocated_directly: zero(),
                 refills: zero(),
@@ -108,6 +115,26 @@ impl<P: Platform> Local<P> {
     /// Puts a reservation in place of the one that there is, which the caller ends.
     pub(crate) fn replace(&self, with: Option<Reserved>) -> Option<Reserved> {
         unpack(self.reserved.swap(with.map_or(0, pack), AcqRel))
+    }
+
+    /// Begins a section: the call is about to take frames of a count.
+    pub(crate) fn enter(&self) {
+        // Acquire: frames are taken after it. Whoever sees that they are gone, by an acquire, sees
+        // the section too.
+        self.sections.fetch_add(1, Acquire);
+    }
+
+    /// Ends one: the call has given the frames back, or moved them to another count or a user.
+    pub(crate) fn leave(&self, has_moved: bool) {
+        let moved = if has_moved { MOVED } else { 0 };
+        // Release: whoever sees the end sees where the frames are now.
+        self.sections.fetch_add(moved.wrapping_sub(1), Release);
+    }
+
+    /// How many sections there are, and how often frames were moved in one.
+    pub(crate) fn sections(&self) -> (u64, u64) {
+        let now = self.sections.load(Acquire);
+        (now % MOVED, now / MOVED)
     }
 
     // Relaxed below: hints, and counters that order nothing.

@@ -49,17 +49,17 @@ impl<P: Platform> Trees<P> {
         tree.0 % self.per_zone
     }
 
-    // Counts order nothing: what frames a call finds by them is decided below. But a count comes
-    // from those that freed the frames, or gave back what they had not used, after they changed the
-    // children. Release when it rises, and acquire when it is taken, make a call find there what it
-    // has the count of.
+    // Release when a count rises, and acquire when it is taken: so a call finds in the children what
+    // it has the count of. Acquire as well when it is looked at: whoever sees that frames are gone
+    // sees the section of the call that has them.
 
     /// How many frames may be taken of a tree.
     pub(crate) fn count(&self, tree: TreeIndex) -> u32 {
-        self.table.get(tree.0 as usize).0.load(Relaxed) & !RESERVED
+        self.table.get(tree.0 as usize).0.load(Acquire) & !RESERVED
     }
 
     pub(crate) fn is_reserved(&self, tree: TreeIndex) -> bool {
+        // Relaxed: a hint.
         self.table.get(tree.0 as usize).0.load(Relaxed) & RESERVED != 0
     }
 
@@ -94,7 +94,7 @@ impl<P: Platform> Trees<P> {
         mark: u32,
     ) -> Option<u32> {
         let word = &self.table.get(tree.0 as usize).0;
-        let mut now = word.load(Relaxed);
+        let mut now = word.load(Acquire);
         loop {
             let taken = (now & !RESERVED).min(most);
             if taken < least || !is_fit(now) {
@@ -109,6 +109,7 @@ impl<P: Platform> Trees<P> {
 
     /// Makes an entry anew, in a copy that no other call uses.
     pub(crate) fn reset(&self, tree: TreeIndex, count: u32) {
+        // Relaxed: what other calls come after makes it visible.
         self.table.get(tree.0 as usize).0.store(count, Relaxed);
     }
 }
