@@ -2,7 +2,7 @@
 
 use crate::Llfree;
 use crate::block::frames_in;
-use crate::local::{Local, Reserved};
+use crate::local::{Local, Reserved, Sections};
 use crate::trees::{TREE_FRAMES, TreeIndex};
 use freehold::designs::Context;
 use freehold::designs::places::usable;
@@ -78,7 +78,8 @@ impl<P: Platform> Llfree<P> {
                 return Ok(first);
             }
             // Otherwise frames were, or are, in the hands of another call.
-            if before.0 == 0 && before == self.sections() {
+            let after = self.sections();
+            if before.now == 0 && after.now == 0 && before.moved == after.moved {
                 break;
             }
             if !request.may_wait() {
@@ -95,18 +96,16 @@ impl<P: Platform> Llfree<P> {
         }
     }
 
-    /// How many calls have free frames in hand, and how often some were moved.
-    fn sections(&self) -> (u64, u64) {
-        self.locals.iter().fold((0, 0), |(calls, moves), local| {
-            let (of_calls, of_moves) = local.sections();
-            (calls + of_calls, moves + of_moves)
-        })
+    /// The sections of all CPUs.
+    pub(crate) fn sections(&self) -> Sections {
+        let none = Sections::default();
+        self.locals.iter().fold(none, |of, local| local.add_sections(of))
     }
 
     /// Whether no call has free frames in hand that it has not found a block for, or moves to
     /// another count: others may have to wait for such a call.
     pub fn is_quiet(&self) -> bool {
-        self.sections().0 == 0
+        self.sections().now == 0
     }
 
     /// The zones of the list that the request, whose node is filled in, may use.
@@ -235,12 +234,16 @@ impl<P: Platform> Llfree<P> {
         let tree = local.take(frames_in(order))?;
         let nth = self.trees.nth(tree);
         let found = self.lower.take_in_tree(zone, nth, hint, order, is_fixed(request));
-        if found.is_none() && !local.give(tree, frames_in(order)) {
-            // The CPU has another one by now.
-            local.rare.note_drain(frames_in(order));
-            self.trees.give(tree, frames_in(order));
+        if let Err(left) = found {
+            // What is not left has gone with a child that was isolated.
+            local.rare.note_drain(frames_in(order) - left);
+            if !local.give(tree, left) {
+                // The CPU has another one by now.
+                local.rare.note_drain(left);
+                self.trees.give(tree, left);
+            }
         }
-        found
+        found.ok()
     }
 
     /// Takes over what other CPUs have freed in the reserved tree, and then a block.
@@ -296,10 +299,10 @@ impl<P: Platform> Llfree<P> {
                 let nth = self.trees.nth(tree);
                 let is_fixed = is_fixed(request);
                 let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed);
-                let Some(first) = found else {
-                    self.trees.end_reservation(tree, taken);
-                    return None;
-                };
+                let first = found.inspect_err(|left| {
+                    self.trees.end_reservation(tree, taken - frames + left);
+                });
+                let first = first.ok()?;
                 self.replace_reservation(cpu, zone, Reserved { tree, count: taken - frames });
                 local.rare.note_refill(frames);
                 local.set_hint(first);
@@ -368,13 +371,13 @@ impl<P: Platform> Llfree<P> {
                 let (nth, is_fixed) = (self.trees.nth(tree), is_fixed(request));
                 let found = self.lower.take_in_tree(zone, nth, local.hint(), order, is_fixed);
                 match found {
-                    Some(first) => {
+                    Ok(first) => {
                         local.set_hint(first);
                         local.note_direct_alloc(frames);
                     }
-                    None => self.trees.give(tree, frames),
+                    Err(left) => self.trees.give(tree, left),
                 }
-                found
+                found.ok()
             });
             local.leave(found.is_some());
             found

@@ -149,7 +149,7 @@ impl<P: Platform> Llfree<P> {
             {
                 return None;
             }
-            let isolation = Isolation::new(self, zone, first, end).ok()?;
+            let isolation = Isolation::new(self, context, zone, first, end).ok()?;
             isolation.empty(context, zone, (first, end), owner).ok()?;
             // Its own frames are not in the level.
             let enough = self.zone(zone).floor(request, request.depth());
@@ -302,7 +302,9 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let Some(child) = self.next_source() else { return false };
         self.report.pageblocks += 1;
         let (first, end) = (child * CHILD_FRAMES, (child + 1) * CHILD_FRAMES);
-        let Ok(isolation) = Isolation::new(self.design, self.zone, first, end) else { return true };
+        let Ok(isolation) = Isolation::new(self.design, self.context, self.zone, first, end) else {
+            return true;
+        };
         let mut at = first;
         while at < end && !self.capture(child) {
             at = match self.design.look(at, end, self.owner) {
@@ -405,12 +407,14 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 && design.take_count(zone, child, frames_in(order))
             {
                 let hint = child * CHILD_FRAMES;
-                if let Some(first) = design.lower.take_in_child(zone, child, hint, order, false) {
-                    let local = design.local(context.cpu_here(), zone);
-                    local.note_direct_alloc(frames_in(order));
-                    return Some(Target { design, context, first, order, is_filled: false });
+                match design.lower.take_in_child(zone, child, hint, order, false) {
+                    Ok(first) => {
+                        let local = design.local(context.cpu_here(), zone);
+                        local.note_direct_alloc(frames_in(order));
+                        return Some(Target { design, context, first, order, is_filled: false });
+                    }
+                    Err(left) => design.trees.give(design.trees.of(zone, child), left),
                 }
-                design.trees.give(design.trees.of(zone, child), frames_in(order));
             }
             self.free[order.index()] = child;
         }

@@ -10,8 +10,20 @@ use freehold::units::FrameCount;
 /// After so many frees in a row of one tree, the CPU reserves it.
 const FREES: u32 = 4;
 
-/// One more move, among the sections of a CPU.
-const MOVED: u64 = 1 << 32;
+/// The sections of a CPU, or of all: stretches of calls that have free frames in hand. In a word,
+/// the first has 16 bits, and the others 24, which may wrap around.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sections {
+    /// Under way.
+    pub(crate) now: u64,
+    /// Begun.
+    pub(crate) begun: u64,
+    /// Ended with the frames elsewhere than before.
+    pub(crate) moved: u64,
+}
+
+const BEGUN_SHIFT: u32 = 16;
+const MOVED_SHIFT: u32 = 40;
 
 /// Where the tree lies in a reservation: above the count, plus one.
 const TREE_SHIFT: u32 = 32;
@@ -28,8 +40,7 @@ pub(crate) struct Local<P: Platform> {
     freed_in: P::U32,
     /// Frames allocated.
     allocated: P::U64,
-    /// How many calls that run here have free frames in hand, and above it how often one had such
-    /// that it left elsewhere.
+    /// See [`Sections`].
     sections: P::U64,
     pub(crate) rare: Rare<P>,
 }
@@ -121,20 +132,24 @@ impl<P: Platform> Local<P> {
     pub(crate) fn enter(&self) {
         // Acquire: frames are taken after it. Whoever sees that they are gone, by an acquire, sees
         // the section too.
-        self.sections.fetch_add(1, Acquire);
+        self.sections.fetch_add(1 + (1 << BEGUN_SHIFT), Acquire);
     }
 
     /// Ends one: the call has given the frames back, or moved them to another count or a user.
     pub(crate) fn leave(&self, has_moved: bool) {
-        let moved = if has_moved { MOVED } else { 0 };
+        let moved = u64::from(has_moved) << MOVED_SHIFT;
         // Release: whoever sees the end sees where the frames are now.
         self.sections.fetch_add(moved.wrapping_sub(1), Release);
     }
 
-    /// How many sections there are, and how often frames were moved in one.
-    pub(crate) fn sections(&self) -> (u64, u64) {
-        let now = self.sections.load(Acquire);
-        (now % MOVED, now / MOVED)
+    /// The sections, among those of others.
+    pub(crate) fn add_sections(&self, of: Sections) -> Sections {
+        let word = self.sections.load(Acquire);
+        Sections {
+            now: of.now + word % (1 << BEGUN_SHIFT),
+            begun: of.begun + (word >> BEGUN_SHIFT) % (1 << (MOVED_SHIFT - BEGUN_SHIFT)),
+            moved: of.moved + (word >> MOVED_SHIFT),
+        }
     }
 
     // Relaxed below: hints, and counters that order nothing.
@@ -188,19 +203,15 @@ impl<P: Platform> Local<P> {
 }
 
 impl<P: Platform> Rare<P> {
-    /// How often frames came to the reservation. Each is counted before they do, so that whoever
-    /// sees them there knows of it.
-    pub(crate) fn refills(&self) -> u64 {
-        // Acquire: what is looked at after it is not older.
-        self.refills.load(Acquire)
-    }
-
     pub(crate) fn note_refill(&self, frames: u32) {
         self.refills.fetch_add(1, Relaxed);
         self.refilled.fetch_add(u64::from(frames), Relaxed);
     }
 
     pub(crate) fn note_drain(&self, frames: u32) {
+        if frames == 0 {
+            return;
+        }
         self.drains.fetch_add(1, Relaxed);
         self.drained.fetch_add(u64::from(frames), Relaxed);
     }

@@ -191,7 +191,7 @@ impl<P: Platform> Lower<P> {
     }
 
     /// Takes a block out of a tree of a zone, beginning with the child of a frame; the caller has
-    /// so many frames of the tree's count.
+    /// so many frames of the tree's count. `Err`: how many of these it has still.
     #[inline]
     pub(crate) fn take_in_tree(
         &self,
@@ -200,14 +200,22 @@ impl<P: Platform> Lower<P> {
         hint: u32,
         order: Order,
         is_fixed: bool,
-    ) -> Option<u32> {
+    ) -> Result<u32, u32> {
         let (first, from) = (tree * TREE_CHILDREN, child_of(hint) % TREE_CHILDREN);
-        let all = (0..TREE_CHILDREN).map(|nth| first + (from + nth) % TREE_CHILDREN);
-        let mut existing = all.filter(|&child| child < self.children());
-        existing.find_map(|child| self.take_in_child(zone, child, hint, order, is_fixed))
+        for nth in 0..TREE_CHILDREN {
+            let child = first + (from + nth) % TREE_CHILDREN;
+            if child < self.children() {
+                match self.take_in_child(zone, child, hint, order, is_fixed) {
+                    Err(left) if left == frames_in(order) => {}
+                    taken => return taken,
+                }
+            }
+        }
+        Err(frames_in(order))
     }
 
-    /// Takes a block out of a child of a zone, or of it and its neighbour.
+    /// Takes a block out of a child of a zone, or of it and its neighbour. `Err`: as for a tree.
+    /// Frames that go back to a child that is isolated by now are gone from the count as well.
     #[inline]
     pub(crate) fn take_in_child(
         &self,
@@ -216,45 +224,35 @@ impl<P: Platform> Lower<P> {
         hint: u32,
         order: Order,
         is_fixed: bool,
-    ) -> Option<u32> {
+    ) -> Result<u32, u32> {
         let frames = frames_in(order);
+        let is_of_zone = |child| self.zone_of(child) == Some(zone);
         if order < Order::PAGEBLOCK {
-            self.entries.update(child, |entry| entry.take(frames)).ok()?;
-            // Checked now: with frames in hand, it stays in its zone.
-            let is_ours = self.zone_of(child) == Some(zone);
-            let first = if is_ours { self.take_bits(child, hint, order) } else { None };
-            let Some(first) = first else {
-                self.entries.add(child, frames);
-                return None;
+            // The zone comes second: it changes only when all frames of the child have left it.
+            let take = |entry: Entry| entry.take(frames).filter(|_| is_of_zone(child));
+            self.entries.update(child, take).map_err(|_| frames)?;
+            return match self.take_bits(child, hint, order) {
+                Some(first) => {
+                    self.mark(Block { first, order }, is_fixed);
+                    Ok(first)
+                }
+                None if self.entries.add(child, frames).is_isolated() => Err(0),
+                None => Err(frames),
             };
-            self.mark(Block { first, order }, is_fixed);
-            return Some(first);
         }
         let huge = Entry::huge(order > Order::PAGEBLOCK, is_fixed);
-        let whole = |entry: Entry| (entry == Entry::WHOLE).then_some(huge);
+        let take =
+            |child, entry: Entry| (entry == Entry::WHOLE && is_of_zone(child)).then_some(huge);
         let taken = match order == Order::PAGEBLOCK {
-            true => self.entries.update(child, whole).is_ok(),
+            true => self.entries.update(child, |entry| take(child, entry)).is_ok(),
             false if child.is_multiple_of(2) => {
-                let both = |[low, high]: [Entry; 2]| Some([whole(low)?, whole(high)?]);
+                let both =
+                    |[low, high]: [Entry; 2]| Some([take(child, low)?, take(child + 1, high)?]);
                 self.entries.update_pair(child, both).is_ok()
             }
             false => false,
         };
-        // Both are of one zone, or neither is ours.
-        let of_zone = |child| self.zone_of(child) == Some(zone);
-        let is_ours = of_zone(child) && (order == Order::PAGEBLOCK || of_zone(child + 1));
-        if taken && !is_ours {
-            self.untake_huge(child, order);
-        }
-        (taken && is_ours).then_some(child * CHILD_FRAMES)
-    }
-
-    /// Gives a huge block back that the caller has just taken.
-    fn untake_huge(&self, child: u32, order: Order) {
-        for child in child..child + frames_in(order) / CHILD_FRAMES {
-            // `Ok`: nothing is refused, and no user knows of it.
-            let _ = self.entries.update(child, |entry| Some(entry.becomes(Entry::WHOLE)));
-        }
+        if taken { Ok(child * CHILD_FRAMES) } else { Err(frames) }
     }
 
     /// Takes a block of less than a child out of its bitfield, beginning with the word of a frame:

@@ -50,18 +50,18 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     }
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
-        let ZoneLevel { node, kind, managed, marks, .. } = self.zone_level(index)?;
+        let of = self.zones.try_get(index)?;
         let zone = ZoneIndex(index as u16);
-        let FreeOf { level, reserved, isolated } = self.free_of(zone);
+        let FreeOf { managed, level, reserved, isolated } = self.free_of(zone);
         Some(ZoneStats {
-            node,
-            kind,
-            managed,
+            node: of.node(),
+            kind: of.kind(),
+            managed: FrameCount::new(managed),
             free: FrameCount::new(level),
             per_cpu: FrameCount::new(reserved),
             isolated: FrameCount::new(isolated),
             free_blocks: self.free_blocks(zone),
-            marks,
+            marks: of.watermarks().get(),
             claims: 0,
             steals: 0,
         })
@@ -101,7 +101,7 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         for zone in self.zone_indexes() {
             self.locals_of(zone).for_each(|local| events.add(&local.events()));
             let free = self.free_of(zone);
-            used += self.zone(zone).managed().saturating_sub(free.all());
+            used += free.used();
             reserved += FrameCount::new(free.reserved);
             let of_compaction =
                 self.zone(zone).with_compaction(context.platform, |state| state.events());
@@ -160,12 +160,11 @@ impl<P: Platform> Llfree<P> {
         if free.all() > counted {
             return Err(rule(Rule::FreeCounted, at));
         }
-        let managed = self.zone(zone).managed();
-        if memory != managed {
+        if memory != free.managed {
             return Err(rule(Rule::ManagedCounted, at));
         }
-        let used = managed.saturating_sub(free.all());
-        let FreeOf { level, reserved, isolated } = free;
+        let used = free.used();
+        let FreeOf { managed, level, reserved, isolated } = free;
         let [managed, free, per_cpu, isolated, allocated] =
             [managed, level, reserved, isolated, used].map(FrameCount::new);
         Ok(Census { managed, free, per_cpu, isolated, allocated })

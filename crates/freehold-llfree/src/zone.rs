@@ -1,6 +1,6 @@
 //! A zone: its watermarks, which trees it has memory in, and the state of its compaction.
 
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use freehold::compact::state::CompactionState;
 use freehold::designs::hotplug::Marked;
@@ -35,8 +35,6 @@ struct Setup<P: Platform> {
 struct Compaction<P: Platform> {
     lock: P::Lock,
     state: CompactionState<P>,
-    /// How often a child was isolated.
-    isolations: P::U64,
 }
 
 impl<P: Platform> Zone<P> {
@@ -55,7 +53,6 @@ impl<P: Platform> Zone<P> {
             compaction: Compaction {
                 lock: P::Lock::new(LockClass::Compaction),
                 state: CompactionState::new(),
-                isolations: P::U64::new(0),
             },
         }
     }
@@ -116,19 +113,6 @@ impl<P: Platform> Zone<P> {
         if self.is_cached() != is_cached {
             self.setup.is_cached.store(u32::from(is_cached), Relaxed);
         }
-    }
-
-    /// How often a child was isolated.
-    pub(crate) fn isolations(&self) -> u64 {
-        // Acquire: what is looked at after it is not older.
-        self.compaction.isolations.load(Acquire)
-    }
-
-    /// Counts a child whose frames have left the count of its tree, and are about to be found in
-    /// its entry.
-    pub(crate) fn note_isolation(&self) {
-        // Relaxed: the change of the entry publishes it.
-        self.compaction.isolations.fetch_add(1, Relaxed);
     }
 
     /// What is done with the state of its compaction, under a lock that nothing else takes.

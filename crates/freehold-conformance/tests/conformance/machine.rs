@@ -77,6 +77,7 @@ macro_rules! test_designs {
         test_designs!(cluster, freehold_linux::Cluster<Platform>, $tests);
         test_designs!(merge_ahead, freehold_linux::MergeAhead<Platform>, $tests);
         test_designs!(block_owner, freehold_linux::BlockOwner<Platform>, $tests);
+        test_designs!(llfree, freehold_llfree::Llfree<Platform>, $tests);
         test_designs!(freehold_design, freehold::designs::Freehold<Platform>, $tests);
     };
     ($module:ident, $design:ty, [$($test:ident),*]) => {
