@@ -14,6 +14,10 @@ use freehold::units::FrameCount;
 use freehold::zone::watermark::Watermark;
 use freehold::{Error, MigrateType, Order, Pfn, Request};
 
+/// How often a call looks again that found nothing while others moved frames: forever, others could
+/// keep it at that.
+const CHANGES: u32 = 16;
+
 /// How far around it a CPU looks for a tree that is partly used: their entries fill two lines.
 const NEAR: u32 = 16;
 
@@ -71,15 +75,17 @@ impl<P: Platform> Llfree<P> {
         if let Some(first) = found {
             return Ok(first);
         }
+        let mut changes = 0;
         loop {
             self.zone_indexes().for_each(|zone| self.drain_zone(zone));
             let before = self.sections();
             if let Some(first) = from(depth, None) {
                 return Ok(first);
             }
-            // Otherwise frames were, or are, in the hands of another call.
+            // Frames were, or are, in the hands of another call: waited for if it stays the same.
             let after = self.sections();
-            if before.now == 0 && after.now == 0 && before.moved == after.moved {
+            changes += u32::from(before != after);
+            if before == after && after.now == 0 || changes == CHANGES {
                 break;
             }
             if !request.may_wait() {
@@ -201,11 +207,11 @@ impl<P: Platform> Llfree<P> {
         let found = self.take_reserved(cpu, zone, request);
         let found = found.or_else(|| self.refill(cpu, zone, request, spare as u32));
         let found = found.or_else(|| self.reserve(context, cpu, zone, request, spare as u32));
-        let found = found.or_else(|| {
+        let steal = || if request.is_at_hand() { None } else { self.steal(cpu, zone, request) };
+        found.or_else(steal).or_else(|| {
             // What others have freed in trees that are reserved.
             self.take_directly(cpu, zone, request, |tree| self.trees.is_reserved(tree))
-        });
-        found.or_else(|| if request.is_at_hand() { None } else { self.steal(cpu, zone, request) })
+        })
     }
 
     /// Takes a block out of the tree that a CPU has reserved.

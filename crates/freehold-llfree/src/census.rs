@@ -9,17 +9,8 @@ use freehold::memmap::index::ZoneIndex;
 use freehold::platform::Platform;
 use freehold::units::ORDERS;
 
-/// How often a call that has frames in hand is looked at again: long enough for a thread that was
-/// preempted there to run again.
-const LOOKS: usize = 100_000;
-
-/// How often free frames are counted anew that went from place to place meanwhile.
-const SCANS: usize = 1000;
-
 /// The free frames of a zone.
 pub(crate) struct FreeOf {
-    /// All frames that it has.
-    pub(crate) managed: u64,
     /// In the counts of trees.
     pub(crate) level: u64,
     /// In what CPUs have reserved.
@@ -31,11 +22,6 @@ pub(crate) struct FreeOf {
 impl FreeOf {
     pub(crate) fn all(&self) -> u64 {
         self.level + self.reserved + self.isolated
-    }
-
-    /// The frames that are in use.
-    pub(crate) fn used(&self) -> u64 {
-        self.managed.saturating_sub(self.all())
     }
 }
 
@@ -122,30 +108,15 @@ impl<P: Platform> Llfree<P> {
         blocks
     }
 
-    /// Where the free frames of a zone are: at a moment when no call has some in hand, unless such a
-    /// moment does not come. None counts twice, unless calls go on moving frames.
+    /// Where the free frames of a zone are, a moment ago each.
     pub(crate) fn free_of(&self, zone: ZoneIndex) -> FreeOf {
-        let mut look = 0;
-        loop {
-            let mut before = self.sections();
-            for _ in 0..LOOKS {
-                if before.now == 0 {
-                    break;
-                }
-                before = self.sections();
-            }
-            // In this order: frames that go the other way are missed at most.
-            let level = self.level_up_to(zone, u64::MAX);
-            let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
-            let reserved = reserved.map(|of| u64::from(of.count)).sum();
-            let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
-            let isolated = entries.filter(|entry| entry.is_isolated());
-            let isolated = isolated.map(|entry| u64::from(entry.count())).sum();
-            let managed = self.zone(zone).managed();
-            if before == self.sections() || look == SCANS {
-                return FreeOf { managed, level, reserved, isolated };
-            }
-            look += 1;
+        let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
+        let entries = self.children_of(zone).map(|child| self.lower.entries.get(child));
+        let isolated = entries.filter(|entry| entry.is_isolated());
+        FreeOf {
+            level: self.level_up_to(zone, u64::MAX),
+            reserved: reserved.map(|of| u64::from(of.count)).sum(),
+            isolated: isolated.map(|entry| u64::from(entry.count())).sum(),
         }
     }
 }

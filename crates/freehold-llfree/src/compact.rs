@@ -149,7 +149,7 @@ impl<P: Platform> Llfree<P> {
             {
                 return None;
             }
-            let isolation = Isolation::new(self, context, zone, first, end).ok()?;
+            let isolation = Isolation::new(self, zone, first, end).ok()?;
             isolation.empty(context, zone, (first, end), owner).ok()?;
             // Its own frames are not in the level.
             let enough = self.zone(zone).floor(request, request.depth());
@@ -302,7 +302,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let Some(child) = self.next_source() else { return false };
         self.report.pageblocks += 1;
         let (first, end) = (child * CHILD_FRAMES, (child + 1) * CHILD_FRAMES);
-        let Ok(isolation) = Isolation::new(self.design, self.context, self.zone, first, end) else {
+        let Ok(isolation) = Isolation::new(self.design, self.zone, first, end) else {
             return true;
         };
         let mut at = first;

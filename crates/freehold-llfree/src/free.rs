@@ -1,6 +1,7 @@
 //! Free, one block at a time and in bulk.
 
 use crate::Llfree;
+use crate::block::frames_in;
 use crate::local::Reserved;
 use crate::release::Released;
 use crate::trees::{TREE_FRAMES, TreeIndex};
@@ -29,9 +30,11 @@ impl<P: Platform> Llfree<P> {
     ) -> Result<(), Error> {
         let released = self.lower.release(context.platform, first, order)?;
         let Released { zone, child, frames } = released;
+        let cpu = context.cpu_here();
+        let local = self.local(cpu, zone);
+        local.note_freed(frames_in(order));
         if frames > 0 {
-            let (cpu, tree) = (context.cpu_here(), self.trees.of(zone, child));
-            let local = self.local(cpu, zone);
+            let tree = self.trees.of(zone, child);
             if !local.give(tree, frames) {
                 self.trees.give(tree, frames);
                 if local.note_free(tree) {
@@ -51,6 +54,7 @@ impl<P: Platform> Llfree<P> {
     ) -> Result<(), Error> {
         let Released { zone, child, frames } =
             self.lower.release(context.platform, first, order)?;
+        self.local(context.cpu_here(), zone).note_freed(frames_in(order));
         self.trees.give(self.trees.of(zone, child), frames);
         Ok(())
     }

@@ -3,7 +3,6 @@
 use crate::Llfree;
 use crate::block::{Block, child_of, frames_in, largest};
 use crate::entry::{CHILD_FRAMES, Entry};
-use crate::local::Local;
 use crate::lower::Lower;
 use crate::upkeep::{Part, parts};
 use freehold::compact::{Migrate, MigrateError};
@@ -31,7 +30,6 @@ pub(crate) enum Met {
 /// Children of a zone that are out of circulation until this is dropped.
 pub(crate) struct Isolation<'a, P: Platform> {
     design: &'a Llfree<P>,
-    local: &'a Local<P>,
     first: u32,
     end: u32,
 }
@@ -51,26 +49,23 @@ impl<P: Platform> Llfree<P> {
         false
     }
 
-    fn isolate(&self, context: Context<'_, P>, zone: ZoneIndex, child: u32) -> bool {
-        let (entries, local) = (&self.lower.entries, self.local(context.cpu_here(), zone));
+    fn isolate(&self, zone: ZoneIndex, child: u32) -> bool {
+        let entries = &self.lower.entries;
         for _ in 0..LOOKS {
             let now = entries.get(child);
             if now.is_isolated() || self.lower.zone_of(child) != Some(zone) {
                 return false;
             }
-            local.enter();
             // First what its tree has of it, so that no call has the count of frames that it
             // cannot take.
-            let has_count = self.take_count(zone, child, now.count());
-            let same = |entry: Entry| (entry == now).then(|| entry.isolated(true));
-            let is_isolated = has_count && entries.update(child, same).is_ok();
-            if has_count && !is_isolated {
-                self.trees.give(self.trees.of(zone, child), now.count());
+            if !self.take_count(zone, child, now.count()) {
+                continue;
             }
-            local.leave(is_isolated);
-            if is_isolated {
+            let same = |entry: Entry| (entry == now).then(|| entry.isolated(true));
+            if entries.update(child, same).is_ok() {
                 return true;
             }
+            self.trees.give(self.trees.of(zone, child), now.count());
         }
         false
     }
@@ -106,15 +101,13 @@ impl<'a, P: Platform> Isolation<'a, P> {
     /// Isolates all children of a zone that frames are of, or none.
     pub(crate) fn new(
         design: &'a Llfree<P>,
-        context: Context<'_, P>,
         zone: ZoneIndex,
         first: u32,
         end: u32,
     ) -> Result<Self, Obstacle> {
-        let (first_child, local) = (child_of(first), design.local(context.cpu_here(), zone));
-        let mut isolation = Isolation { design, local, first: first_child, end: first_child };
+        let mut isolation = Isolation { design, first: child_of(first), end: child_of(first) };
         for part in parts(first, end) {
-            if !design.isolate(context, zone, part.child()) {
+            if !design.isolate(zone, part.child()) {
                 return Err(Obstacle { at: FrameIndex(part.first), error: Error::RangeBusy });
             }
             isolation.end = part.child() + 1;
@@ -220,14 +213,12 @@ impl<P: Platform> Lower<P> {
 impl<P: Platform> Drop for Isolation<'_, P> {
     fn drop(&mut self) {
         for child in self.first..self.end {
-            self.local.enter();
             let again = |entry: Entry| Some(entry.isolated(false));
             // `Ok`: nothing is refused.
             let was = self.design.lower.entries.update(child, again).unwrap_or_default();
             if let Some(zone) = self.design.lower.zone_of(child) {
                 self.design.trees.give(self.design.trees.of(zone, child), was.count());
             }
-            self.local.leave(true);
         }
     }
 }

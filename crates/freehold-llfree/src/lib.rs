@@ -36,7 +36,9 @@
 //! * Compaction is `freehold`'s, simplified: a child is isolated, and what it has goes to children
 //!   further up. The paper leaves both to Linux.
 //! * Bulk calls are loops.
-//! * Allocated frames are counted by CPU; what was freed follows from what is in use.
+//! * What was allocated and freed is counted by CPU: a locked step in each call, on its own line.
+//! * A call that finds nothing waits for those that have frames in hand on the way from a tree to a
+//!   reservation, or back; to say so takes two locked steps, on their own line.
 //! * After four frees of one tree in a row a CPU reserves it, as in the paper, unless that would
 //!   leave the zone below its low watermark.
 

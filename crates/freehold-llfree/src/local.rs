@@ -10,20 +10,16 @@ use freehold::units::FrameCount;
 /// After so many frees in a row of one tree, the CPU reserves it.
 const FREES: u32 = 4;
 
-/// The sections of a CPU, or of all: stretches of calls that have free frames in hand. In a word,
-/// the first has 16 bits, and the others 24, which may wrap around.
+/// The sections of a CPU, or of all: stretches of calls that have free frames in hand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sections {
     /// Under way.
     pub(crate) now: u64,
-    /// Begun.
-    pub(crate) begun: u64,
     /// Ended with the frames elsewhere than before.
     pub(crate) moved: u64,
 }
 
-const BEGUN_SHIFT: u32 = 16;
-const MOVED_SHIFT: u32 = 40;
+const MOVED_SHIFT: u32 = 32;
 
 /// Where the tree lies in a reservation: above the count, plus one.
 const TREE_SHIFT: u32 = 32;
@@ -40,7 +36,10 @@ pub(crate) struct Local<P: Platform> {
     freed_in: P::U32,
     /// Frames allocated.
     allocated: P::U64,
-    /// See [`Sections`].
+    /// Frames freed.
+    freed: P::U64,
+    /// How many calls that run here have free frames in hand, and above it how often one had such
+    /// that it left elsewhere.
     sections: P::U64,
     pub(crate) rare: Rare<P>,
 }
@@ -59,6 +58,12 @@ pub(crate) struct Rare<P: Platform> {
 pub(crate) struct Reserved {
     pub(crate) tree: TreeIndex,
     pub(crate) count: u32,
+}
+
+impl Reserved {
+    pub(crate) fn frames(self) -> FrameCount {
+        FrameCount::new(u64::from(self.count))
+    }
 }
 
 const fn unpack(word: u64) -> Option<Reserved> {
@@ -80,6 +85,7 @@ impl<P: Platform> Local<P> {
             hint: P::U32::new(0),
             freed_in: P::U32::new(0),
             allocated: zero(),
+            freed: zero(),
             sections: zero(),
             rare: Rare {
                 allocated_directly: zero(),
@@ -132,7 +138,7 @@ impl<P: Platform> Local<P> {
     pub(crate) fn enter(&self) {
         // Acquire: frames are taken after it. Whoever sees that they are gone, by an acquire, sees
         // the section too.
-        self.sections.fetch_add(1 + (1 << BEGUN_SHIFT), Acquire);
+        self.sections.fetch_add(1, Acquire);
     }
 
     /// Ends one: the call has given the frames back, or moved them to another count or a user.
@@ -146,8 +152,7 @@ impl<P: Platform> Local<P> {
     pub(crate) fn add_sections(&self, of: Sections) -> Sections {
         let word = self.sections.load(Acquire);
         Sections {
-            now: of.now + word % (1 << BEGUN_SHIFT),
-            begun: of.begun + (word >> BEGUN_SHIFT) % (1 << (MOVED_SHIFT - BEGUN_SHIFT)),
+            now: of.now + word % (1 << MOVED_SHIFT),
             moved: of.moved + (word >> MOVED_SHIFT),
         }
     }
@@ -170,6 +175,12 @@ impl<P: Platform> Local<P> {
         self.allocated.fetch_add(u64::from(frames), Relaxed);
     }
 
+    /// Counts frames that were freed.
+    #[inline]
+    pub(crate) fn note_freed(&self, frames: u32) {
+        self.freed.fetch_add(u64::from(frames), Relaxed);
+    }
+
     /// Counts frames that were allocated past all reservations.
     pub(crate) fn note_direct_alloc(&self, frames: u32) {
         self.note_allocated(frames);
@@ -186,12 +197,13 @@ impl<P: Platform> Local<P> {
         next == of_tree + FREES - 1
     }
 
-    /// The events of this CPU, but for what was freed.
+    /// The events of this CPU, but for how many frames were freed past all reservations.
     pub(crate) fn events(&self) -> Events {
         let count = |word: &P::U64| word.load(Relaxed);
         let frames = |word: &P::U64| FrameCount::new(count(word));
         Events {
             allocated: frames(&self.allocated),
+            freed: frames(&self.freed),
             allocated_directly: frames(&self.rare.allocated_directly),
             refills: count(&self.rare.refills),
             refilled: frames(&self.rare.refilled),

@@ -92,7 +92,7 @@ impl<P: Platform> Llfree<P> {
         owner: &dyn Migrate,
     ) -> Result<Isolation<'_, P>, Obstacle> {
         let (first, end) = (range.first.0, range.end.0);
-        let isolation = Isolation::new(self, context, zone, first, end)?;
+        let isolation = Isolation::new(self, zone, first, end)?;
         isolation.empty(context, zone, (first, end), owner)?;
         Ok(isolation)
     }
@@ -179,14 +179,8 @@ impl<P: Platform> Places<P> for Llfree<P> {
         let hotplug = self.hotplug.get(0).begin(context.platform);
         // As frames, which huge blocks are not.
         let below = Order::new(Order::PAGEBLOCK.get() - 1);
-        let local = self.local(context.cpu_here(), zone);
-        local.enter();
-        let taken = isolation.take(context, (first, end), below, false);
-        if taken.is_ok() {
-            self.zone(zone).add_managed(-i64::from(end - first));
-        }
-        local.leave(true);
-        taken?;
+        isolation.take(context, (first, end), below, false)?;
+        self.zone(zone).add_managed(-i64::from(end - first));
         for part in parts(first, end) {
             part.words().for_each(|(word, mask)| self.lower.make_holes(word, mask));
             let words = crate::lower::Lower::<P>::words_of(part.child());

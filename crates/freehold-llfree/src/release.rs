@@ -4,7 +4,7 @@ use crate::block::{Block, child_of, frames_in};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::lower::Lower;
 use freehold::memmap::index::ZoneIndex;
-use freehold::platform::Platform;
+use freehold::platform::{IrqsOff, Platform};
 use freehold::{Error, Order};
 
 /// Frames that were freed.
@@ -127,6 +127,8 @@ impl<P: Platform> Lower<P> {
             let single = |now: Entry| (now.huge_order() == Some(of)).then(|| whole(now));
             return Ok(self.entries.update(child, single).ok().map(frames_of));
         }
+        // No handler may come between that frees another part of the block, and waits.
+        let _off = IrqsOff::new(platform);
         let split = |now: Entry| (now.huge_order() == Some(of)).then(|| now.splitting());
         if self.entries.update(child, split).is_ok() {
             self.fill(child, true, entry.is_fixed());

@@ -52,11 +52,11 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
         let of = self.zones.try_get(index)?;
         let zone = ZoneIndex(index as u16);
-        let FreeOf { managed, level, reserved, isolated } = self.free_of(zone);
+        let FreeOf { level, reserved, isolated } = self.free_of(zone);
         Some(ZoneStats {
             node: of.node(),
             kind: of.kind(),
-            managed: FrameCount::new(managed),
+            managed: FrameCount::new(of.managed()),
             free: FrameCount::new(level),
             per_cpu: FrameCount::new(reserved),
             isolated: FrameCount::new(isolated),
@@ -95,19 +95,17 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         self.zone_indexes().any(|zone| self.has_block_in(zone, order))
     }
 
-    /// What was freed is what was allocated and is not in use.
     fn events(&self, context: Context<'_, P>) -> Events {
-        let (mut events, mut used, mut reserved) = (Events::default(), 0, FrameCount::ZERO);
+        let (mut events, mut reserved) = (Events::default(), FrameCount::ZERO);
         for zone in self.zone_indexes() {
-            self.locals_of(zone).for_each(|local| events.add(&local.events()));
-            let free = self.free_of(zone);
-            used += free.used();
-            reserved += FrameCount::new(free.reserved);
+            for local in self.locals_of(zone) {
+                events.add(&local.events());
+                reserved += local.reserved().map_or(FrameCount::ZERO, |of| of.frames());
+            }
             let of_compaction =
                 self.zone(zone).with_compaction(context.platform, |state| state.events());
             events.add(&of_compaction);
         }
-        events.freed = events.allocated.saturating_sub(FrameCount::new(used));
         // What came to reservations has left them again, or is still there.
         let came = events.refilled + events.freed + events.allocated_directly;
         let left = events.drained + events.allocated + reserved;
@@ -160,11 +158,12 @@ impl<P: Platform> Llfree<P> {
         if free.all() > counted {
             return Err(rule(Rule::FreeCounted, at));
         }
-        if memory != free.managed {
+        let managed = self.zone(zone).managed();
+        if memory != managed {
             return Err(rule(Rule::ManagedCounted, at));
         }
-        let used = free.used();
-        let FreeOf { managed, level, reserved, isolated } = free;
+        let used = managed - free.all();
+        let FreeOf { level, reserved, isolated } = free;
         let [managed, free, per_cpu, isolated, allocated] =
             [managed, level, reserved, isolated, used].map(FrameCount::new);
         Ok(Census { managed, free, per_cpu, isolated, allocated })

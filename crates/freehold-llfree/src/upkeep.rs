@@ -20,10 +20,7 @@ impl<P: Platform> Upkeep<P> for Llfree<P> {
             let (place, zone) = place_of(range, context.topology, &self.lower.stretches, &hotplug)?;
             let parts = || parts(place.first.0, place.end.0);
             parts().try_for_each(|part| self.check_unused(part, zone))?;
-            let local = self.local(context.cpu_here(), zone);
-            local.enter();
             parts().for_each(|part| self.add_part(part, zone));
-            local.leave(true);
         }
         self.resize(context, &hotplug);
         Ok(())
