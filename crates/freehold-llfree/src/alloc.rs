@@ -408,6 +408,6 @@ impl<P: Platform> Llfree<P> {
     /// Whether a zone has a free block of an order or more.
     pub(crate) fn has_block_in(&self, zone: ZoneIndex, order: Order) -> bool {
         let mut children = self.children_of(zone);
-        children.any(|child| self.lower.has_block(child, order))
+        children.any(|child| self.lower.has_block(zone, child, order))
     }
 }

@@ -36,15 +36,17 @@ impl<P: Platform> Lower<P> {
         Self::words_of(child).map(|word| self.taken(word).count_zeros()).sum()
     }
 
-    /// Whether a child, or it and its neighbour, has a free block of an order.
-    pub(crate) fn has_block(&self, child: u32, order: Order) -> bool {
-        let entry = self.entries.get(child);
+    /// Whether a child of a zone, or it and its neighbour, has a free block of an order.
+    pub(crate) fn has_block(&self, zone: ZoneIndex, child: u32, order: Order) -> bool {
+        let is_whole = |child| {
+            self.zone_of(child) == Some(zone) && self.entries.get(child) == Entry::WHOLE //
+        };
         if order >= Order::PAGEBLOCK {
-            let is_pair = order > Order::PAGEBLOCK;
-            let is_other =
-                || child.is_multiple_of(2) && self.entries.get(child + 1) == Entry::WHOLE;
-            return entry == Entry::WHOLE && (!is_pair || is_other());
+            let is_child = order == Order::PAGEBLOCK;
+            let is_first = || child.is_multiple_of(2) && is_whole(child + 1);
+            return is_whole(child) && (is_child || is_first());
         }
+        let entry = self.entries.get(child);
         let has = |word: usize| match order <= WORD {
             true => find_in_word(!self.taken(word), order).is_some(),
             false => {

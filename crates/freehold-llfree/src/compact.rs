@@ -402,8 +402,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
             let is_fit =
                 child != source && entry != Entry::WHOLE && entry.take(frames_in(order)).is_some();
             if is_fit
-                && design.lower.has_block(child, order)
                 && design.lower.zone_of(child) == Some(zone)
+                && design.lower.has_block(zone, child, order)
                 && design.take_count(zone, child, frames_in(order))
             {
                 let hint = child * CHILD_FRAMES;

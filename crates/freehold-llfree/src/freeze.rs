@@ -4,6 +4,7 @@
 use crate::Llfree;
 use crate::block::Block;
 use crate::entry::{CHILD_FRAMES, Entry};
+use crate::local::Local;
 use crate::lower::Lower;
 use crate::trees::TreeIndex;
 use freehold::designs::Context;
@@ -24,9 +25,7 @@ impl<P: Platform> Freeze<P> for Llfree<P> {
     /// Believes the bits, and makes the counts anew. What a call had in hand is lost.
     fn thaw_copy(&self, context: Context<'_, P>) {
         for zone in self.zone_indexes() {
-            self.locals_of(zone).for_each(|local| {
-                local.replace(None);
-            });
+            self.locals_of(zone).for_each(Local::reset);
             self.trees_of(zone).for_each(|tree| self.trees.reset(tree, 0));
             for child in self.children_of(zone) {
                 let TreeIndex(tree) = self.trees.of(zone, child);

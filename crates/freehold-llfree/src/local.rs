@@ -148,6 +148,13 @@ impl<P: Platform> Local<P> {
         self.sections.fetch_add(moved.wrapping_sub(1), Release);
     }
 
+    /// Ends the reservation, and the sections of calls that do not exist in a copy.
+    pub(crate) fn reset(&self) {
+        self.replace(None);
+        // Relaxed: what other calls come after makes it visible.
+        self.sections.store(0, Relaxed);
+    }
+
     /// The sections, among those of others.
     pub(crate) fn add_sections(&self, of: Sections) -> Sections {
         let word = self.sections.load(Acquire);

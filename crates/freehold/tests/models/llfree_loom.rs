@@ -1,0 +1,170 @@
+//! The protocols of `llfree` under loom: counts against bits, whole children against frames, a
+//! reservation that others end or take from.
+//!
+//! As in `designs_loom.rs`. A pageblock or a few frames of it are all memory, in one tree.
+
+use crate::designs_loom::{build, check, check_whole};
+use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::loom_runs::explore;
+use crate::loom_threads::{join, on_cpu, race};
+use crate::machine::Machine;
+use freehold::platform::SharedCell;
+use freehold::{CpuId, Error, FrameCount, Immovable, Order, Pfn, RangeRequest, Request};
+use freehold_llfree::{Llfree, LlfreeSettings};
+use loom::sync::Arc;
+
+type Frames = Machine<LoomPlatform, Llfree<LoomPlatform>>;
+
+const HUGE: Order = Order::PAGEBLOCK;
+
+fn frames(many: u64) -> Arc<Frames> {
+    build(many, 2, &LlfreeSettings)
+}
+
+fn alloc(machine: &Frames, order: Order) -> Option<Pfn> {
+    machine.alloc(Request::new(order)).ok()
+}
+
+fn free(machine: &Frames, pfn: Pfn, order: Order) {
+    machine.free(pfn, order).expect("it is held");
+}
+
+/// What a thread wrote into a frame: loom panics if two threads that had it are not ordered.
+fn touch(content: &LoomCell<u64>) {
+    content.set(content.get() + 1);
+}
+
+/// A block is freed while the CPU that reserved its tree looks for one. If it gets the same, or one
+/// of which that is a part, it has what was written there before.
+fn freed_while_looked_for(many: u64, order: Order, wanted: Order) {
+    explore(2, move || {
+        let (machine, content) = (frames(many), Arc::new(LoomCell::new(0)));
+        let block = alloc(&machine, order).expect("all is free");
+        let theirs = Arc::clone(&content);
+        let looks = on_cpu(&machine, 0, move |machine| {
+            let got = alloc(machine, wanted);
+            got.filter(|&pfn| pfn == block).inspect(|_| touch(&theirs));
+            got
+        });
+        run_on(1);
+        touch(&content);
+        free(&machine, block, order);
+        let got = join(looks).or_else(|| alloc(&machine, wanted));
+        free(&machine, got.expect("it is free by now"), wanted);
+        check_whole(&machine);
+    });
+}
+
+#[test]
+fn a_frame_is_freed_while_one_is_looked_for() {
+    freed_while_looked_for(1, Order::ZERO, Order::ZERO);
+}
+
+/// The count is that of another frame.
+#[test]
+fn a_frame_is_freed_while_another_one_is_free() {
+    freed_while_looked_for(2, Order::ZERO, Order::ZERO);
+}
+
+#[test]
+fn the_last_frame_is_freed_while_a_whole_child_is_looked_for() {
+    freed_while_looked_for(HUGE.frames().get(), Order::ZERO, HUGE);
+}
+
+#[test]
+fn a_whole_child_is_freed_while_a_frame_is_looked_for() {
+    freed_while_looked_for(HUGE.frames().get(), HUGE, Order::ZERO);
+}
+
+#[test]
+fn of_two_frees_of_a_block_one_succeeds() {
+    for (order, many) in [(0, 2), (1, 2), (7, 128), (9, 512)] {
+        explore(2, move || {
+            let (machine, order) = (frames(many), Order::new(order));
+            let block = alloc(&machine, order).expect("all is free");
+            let both = move |machine: &Frames| machine.free(block, order);
+            let (one, other) = race(&machine, both, both);
+            let expected = [Ok(()), Err(Error::DoubleFree)];
+            assert!([one, other] == expected || [other, one] == expected, "{one:?}, {other:?}");
+            check_whole(&machine);
+        });
+    }
+}
+
+/// Only one of them makes frames of the block.
+#[test]
+fn two_parts_of_a_whole_child_are_freed_at_once() {
+    explore(2, || {
+        let machine = frames(HUGE.frames().get());
+        let block = alloc(&machine, HUGE).expect("all is free");
+        let last = block.offset(FrameCount::new(511));
+        let one = move |machine: &Frames| free(machine, block, Order::ZERO);
+        race(&machine, one, move |machine| free(machine, last, Order::ZERO));
+        machine.drain_all();
+        assert_eq!(check(&machine).allocated, FrameCount::new(510));
+    });
+}
+
+#[test]
+fn a_child_goes_whole_or_in_frames() {
+    explore(2, || {
+        let machine = frames(HUGE.frames().get());
+        let (whole, frame) = race(&machine, |all| alloc(all, HUGE), |all| alloc(all, Order::ZERO));
+        assert!(whole.is_some() != frame.is_some(), "{whole:?}, {frame:?}");
+        let order = if whole.is_some() { HUGE } else { Order::ZERO };
+        free(&machine, whole.or(frame).expect("one of them"), order);
+        check_whole(&machine);
+    });
+}
+
+/// No frame is handed out twice, and none is missed.
+#[test]
+fn a_reservation_ends_while_its_cpu_takes_of_it() {
+    explore(2, || {
+        let machine = frames(2);
+        let block = alloc(&machine, Order::ZERO).expect("all is free");
+        free(&machine, block, Order::ZERO);
+        let both = on_cpu(&machine, 0, |machine| {
+            [(); 2].map(|()| alloc(machine, Order::ZERO)) //
+        });
+        run_on(1);
+        machine.drain(CpuId::new(0)).expect("there is such a CPU");
+        let [one, other] = join(both);
+        assert!(one.is_some() && other.is_some() && one != other, "{one:?}, {other:?}");
+        machine.drain_all();
+        assert_eq!(check(&machine).allocated, FrameCount::new(2));
+    });
+}
+
+#[test]
+fn a_frame_is_taken_of_the_reservation_of_another_cpu() {
+    explore(2, || {
+        let machine = frames(2);
+        let _kept = alloc(&machine, Order::ZERO).expect("all is free");
+        let take = |machine: &Frames| alloc(machine, Order::ZERO);
+        let (one, other) = race(&machine, take, take);
+        assert!(one.is_some() != other.is_some(), "{one:?}, {other:?}");
+        machine.drain_all();
+        assert_eq!(check(&machine).allocated, FrameCount::new(2));
+    });
+}
+
+/// A call has lowered the count of a child in which there is no block for it. What it raises again
+/// belongs to the child, not to the tree, if that is isolated by then.
+#[test]
+fn a_child_is_isolated_while_a_block_is_looked_for_in_vain() {
+    explore(2, || {
+        // Frame 0 is in use, and frame 2 has no neighbour.
+        let machine = frames(3);
+        let block = alloc(&machine, Order::ZERO).expect("all is free");
+        let looks = on_cpu(&machine, 0, |machine| alloc(machine, Order::new(1)));
+        run_on(1);
+        let range = RangeRequest::new(FrameCount::new(1)).at(Pfn::new(1));
+        let range = machine.alloc_range(range, &Immovable);
+        assert_eq!(join(looks), None);
+        for pfn in range.into_iter().chain([block]) {
+            free(&machine, pfn, Order::ZERO);
+        }
+        check_whole(&machine);
+    });
+}
