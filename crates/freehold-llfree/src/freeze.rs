@@ -51,12 +51,14 @@ impl<P: Platform> Lower<P> {
         Self::words_of(child).for_each(|word| self.clear_free_marks(word));
         let mut at = child * CHILD_FRAMES;
         while at < (child + 1) * CHILD_FRAMES {
-            let of = self.block_of(at);
-            // Tails that are of no block are frames by themselves.
-            if of.first != at {
-                self.clear_tail(Block::frame(at));
-            }
-            at = if of.first == at { of.end() } else { at + 1 };
+            at = match self.block_of(at) {
+                Some(of) if of.first == at => of.end(),
+                // A tail of no block is a frame by itself.
+                _ => {
+                    self.clear_tail(Block::frame(at));
+                    at + 1
+                }
+            };
         }
         let free = self.count_bits(child);
         self.entries.set(child, Entry::free(free));

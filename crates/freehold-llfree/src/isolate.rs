@@ -92,7 +92,7 @@ impl<P: Platform> Llfree<P> {
         if lower.holes(word) & Block::frame(frame).bit() != 0 {
             return Met::Hole(frame);
         }
-        let Block { first, order } = lower.block_of(frame);
+        let Some(Block { first, order }) = lower.block_of(frame) else { return Met::Elsewhere };
         Met::Used(first, order, can_move(lower.is_fixed(first), first, order))
     }
 }

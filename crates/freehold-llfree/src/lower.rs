@@ -136,7 +136,8 @@ impl<P: Platform> Lower<P> {
     /// The frames of a word that are those of blocks but their first.
     fn tails(&self, word: usize) -> u64 {
         let Marks { tails, fixed } = self.marks.get(word);
-        tails.load(Relaxed) & !fixed.load(Relaxed)
+        // Acquire: whoever has seen one step of a split sees those before it when it looks again.
+        tails.load(Acquire) & !fixed.load(Relaxed)
     }
 
     /// The marks of frames of a word that are free, which have none.
@@ -163,8 +164,9 @@ impl<P: Platform> Lower<P> {
         self.marks.get(block.words().start).fixed.load(Relaxed) & block.bit() != 0
     }
 
-    /// The block that an allocated frame of a child that is not huge is of.
-    pub(crate) fn block_of(&self, frame: u32) -> Block {
+    /// The block that an allocated frame of a child that is not huge is of. `None`: a call is
+    /// breaking it up, and has been seen to shorten it at one place and not yet at another.
+    pub(crate) fn block_of(&self, frame: u32) -> Option<Block> {
         let mut head = frame;
         let head = loop {
             let word = head / WORD_FRAMES;
@@ -186,8 +188,7 @@ impl<P: Platform> Lower<P> {
         }
         let order = Order::new((end - head).ilog2() as u8).min(most);
         let block = Block { first: head, order };
-        // Otherwise a call is changing it.
-        if frame < block.end() { block } else { Block::frame(frame) }
+        (frame < block.end()).then_some(block)
     }
 
     /// Takes a block out of a tree of a zone, beginning with the child of a frame; the caller has
@@ -340,7 +341,8 @@ impl<P: Platform> Lower<P> {
         for half in (part.order.get()..of.order.get()).rev().map(Order::new) {
             let upper = Block { first: at + frames_in(half), order: half };
             let marks = self.marks.get(upper.words().start);
-            marks.tails.fetch_and(!upper.bit(), Relaxed);
+            // Release: see `tails`.
+            marks.tails.fetch_and(!upper.bit(), Release);
             if is_fixed {
                 marks.fixed.fetch_or(upper.bit(), Relaxed);
             }

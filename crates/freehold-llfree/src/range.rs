@@ -29,16 +29,8 @@ impl<P: Platform> Ranges<P> for Llfree<P> {
         self.check_used(range)?;
         let (mut at, end) = (range.first.0, range.end.0);
         while at < end {
-            let child = child_of(at);
-            let order = match self.lower.entries.get(child).is_huge() {
-                true => largest(at, end, crate::ORDER_MAX).min(self.block_at(context, at).order),
-                // A frame by itself, so that no block of it is larger than those that it is of.
-                false => {
-                    let block = self.lower.block_of(at);
-                    let is_head = block.first == at && block.end() <= end;
-                    if is_head { block.order } else { Order::ZERO }
-                }
-            };
+            // The block, or the largest part of it that begins here.
+            let order = largest(at, end, self.block_at(context, at).order);
             self.free_at(context, at, order)?;
             at += frames_in(order);
         }
@@ -52,13 +44,18 @@ impl<P: Platform> Llfree<P> {
         let child = child_of(frame);
         loop {
             let entry = self.lower.entries.get(child);
-            match entry.huge_order() {
+            let block = match entry.huge_order() {
                 Some(order) => {
-                    return Block { first: child * CHILD_FRAMES & !(frames_in(order) - 1), order };
+                    Some(Block { first: child * CHILD_FRAMES & !(frames_in(order) - 1), order })
                 }
-                None if !entry.is_huge() => return self.lower.block_of(frame),
-                None => context.platform.relax(),
+                None if !entry.is_huge() => self.lower.block_of(frame),
+                None => None,
+            };
+            if let Some(block) = block {
+                return block;
             }
+            // A call is breaking it up.
+            context.platform.relax();
         }
     }
 

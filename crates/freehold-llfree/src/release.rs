@@ -67,7 +67,7 @@ impl<P: Platform> Lower<P> {
         if self.holes(word) & bit != 0 {
             return Err(Error::ForeignFrame);
         }
-        let of = self.block_of(block.first);
+        let Some(of) = self.block_of(block.first) else { return Ok(None) };
         if of.order < block.order {
             return Err(Error::WrongOrder);
         }

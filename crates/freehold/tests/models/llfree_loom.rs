@@ -84,8 +84,10 @@ fn of_two_frees_of_a_block_one_succeeds() {
             let block = alloc(&machine, order).expect("all is free");
             let both = move |machine: &Frames| machine.free(block, order);
             let (one, other) = race(&machine, both, both);
-            let expected = [Ok(()), Err(Error::DoubleFree)];
-            assert!([one, other] == expected || [other, one] == expected, "{one:?}, {other:?}");
+            // The second may come between the tails of the block, which are gone, and its bits.
+            let errors = [Error::DoubleFree, Error::WrongOrder];
+            let refused = one.and(other).expect_err("it is freed once");
+            assert!(one.is_ok() != other.is_ok() && errors.contains(&refused), "{refused}");
             check_whole(&machine);
         });
     }
@@ -94,7 +96,7 @@ fn of_two_frees_of_a_block_one_succeeds() {
 /// Only one of them makes frames of the block.
 #[test]
 fn two_parts_of_a_whole_child_are_freed_at_once() {
-    explore(2, || {
+    explore(1, || {
         let machine = frames(HUGE.frames().get());
         let block = alloc(&machine, HUGE).expect("all is free");
         let last = block.offset(FrameCount::new(511));
@@ -153,7 +155,7 @@ fn a_frame_is_taken_of_the_reservation_of_another_cpu() {
 /// belongs to the child, not to the tree, if that is isolated by then.
 #[test]
 fn a_child_is_isolated_while_a_block_is_looked_for_in_vain() {
-    explore(2, || {
+    explore(1, || {
         // Frame 0 is in use, and frame 2 has no neighbour.
         let machine = frames(3);
         let block = alloc(&machine, Order::ZERO).expect("all is free");
