@@ -96,7 +96,7 @@ fn of_two_frees_of_a_block_one_succeeds() {
 /// Only one of them makes frames of the block.
 #[test]
 fn two_parts_of_a_whole_child_are_freed_at_once() {
-    explore(1, || {
+    explore(2, || {
         let machine = frames(HUGE.frames().get());
         let block = alloc(&machine, HUGE).expect("all is free");
         let last = block.offset(FrameCount::new(511));
@@ -155,11 +155,12 @@ fn a_frame_is_taken_of_the_reservation_of_another_cpu() {
 /// belongs to the child, not to the tree, if that is isolated by then.
 #[test]
 fn a_child_is_isolated_while_a_block_is_looked_for_in_vain() {
-    explore(1, || {
+    explore(2, || {
         // Frame 0 is in use, and frame 2 has no neighbour.
         let machine = frames(3);
         let block = alloc(&machine, Order::ZERO).expect("all is free");
-        let looks = on_cpu(&machine, 0, |machine| alloc(machine, Order::new(1)));
+        let pair = Request::new(Order::new(1)).at_hand();
+        let looks = on_cpu(&machine, 0, move |machine| machine.alloc(pair).ok());
         run_on(1);
         let range = RangeRequest::new(FrameCount::new(1)).at(Pfn::new(1));
         let range = machine.alloc_range(range, &Immovable);
