@@ -78,11 +78,10 @@ mod trees;
 mod upkeep;
 mod zone;
 
-#[cfg(test)]
-#[path = "../../freehold/tests/common/mod.rs"]
-mod testing;
-#[cfg(test)]
-mod tests;
+/// The example of the README, compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The design.
 pub struct Llfree<P: Platform> {
