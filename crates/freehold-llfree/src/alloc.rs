@@ -77,8 +77,9 @@ impl<P: Platform> Llfree<P> {
         }
         let mut changes = 0;
         loop {
-            self.zone_indexes().for_each(|zone| self.drain_zone(zone));
-            let before = self.sections();
+            let mut before = self.sections();
+            // Only what others move beside it counts.
+            before.moved += self.zone_indexes().map(|zone| self.drain_zone(zone)).sum::<u64>();
             if let Some(first) = from(depth, None) {
                 return Ok(first);
             }
@@ -296,9 +297,7 @@ impl<P: Platform> Llfree<P> {
         let near = len.min(2 * NEAR);
         let partly = (TREE_FRAMES / PART).max(frames)..TREE_FRAMES;
         let try_one = |tree: TreeIndex, fit: core::ops::Range<u32>| {
-            if self.trees.is_reserved(tree) || !fit.contains(&self.trees.count(tree)) {
-                return None;
-            }
+            self.trees.unreserved(tree).filter(|count| fit.contains(count))?;
             self.zone(zone).note_cached(true);
             local.enter();
             let found = self.trees.reserve(tree, frames, most).and_then(|taken| {
@@ -390,19 +389,21 @@ impl<P: Platform> Llfree<P> {
         })
     }
 
-    /// Ends all reservations of a zone.
-    pub(crate) fn drain_zone(&self, zone: ZoneIndex) {
+    /// Ends all reservations of a zone; returns how many.
+    pub(crate) fn drain_zone(&self, zone: ZoneIndex) -> u64 {
         self.zone(zone).note_cached(false);
-        self.locals_of(zone).for_each(|local| self.drain_local(local));
+        self.locals_of(zone).map(|local| u64::from(self.drain_local(local))).sum()
     }
 
-    /// Ends a reservation.
-    pub(crate) fn drain_local(&self, local: &Local<P>) {
-        if local.reserved().is_some() {
+    /// Ends a reservation; returns whether there was one.
+    pub(crate) fn drain_local(&self, local: &Local<P>) -> bool {
+        let is_one = local.reserved().is_some();
+        if is_one {
             local.enter();
             self.end_reservation(local, local.replace(None));
             local.leave(true);
         }
+        is_one
     }
 
     /// Whether a zone has a free block of an order or more.

@@ -3,6 +3,7 @@
 use crate::Llfree;
 use crate::block::{Block, child_of, frames_in, largest};
 use crate::entry::{CHILD_FRAMES, Entry};
+use crate::local::Local;
 use crate::lower::Lower;
 use crate::upkeep::{Part, parts};
 use freehold::compact::{Migrate, MigrateError};
@@ -43,8 +44,10 @@ impl<P: Platform> Llfree<P> {
                 return true;
             }
             let all = self.locals_of(zone);
-            all.filter(|local| local.reserved().is_some_and(|of| of.tree == tree))
-                .for_each(|local| self.drain_local(local));
+            let has_it = |local: &&Local<P>| local.reserved().is_some_and(|of| of.tree == tree);
+            for local in all.filter(has_it) {
+                self.drain_local(local);
+            }
         }
         false
     }

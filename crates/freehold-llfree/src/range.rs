@@ -117,7 +117,9 @@ impl<P: Platform> Places<P> for Llfree<P> {
     }
 
     fn drain_all(&self, _context: Context<'_, P>) {
-        self.zone_indexes().for_each(|zone| self.drain_zone(zone));
+        for zone in self.zone_indexes() {
+            self.drain_zone(zone);
+        }
     }
 
     fn survey(

@@ -158,6 +158,14 @@ impl<P: Platform> Llfree<P> {
         if free.all() > counted {
             return Err(rule(Rule::FreeCounted, at));
         }
+        let holders = |tree| {
+            let reserved = self.locals_of(zone).filter_map(|local| local.reserved());
+            reserved.filter(|of| of.tree == tree).count()
+        };
+        let is_right = |tree| holders(tree) == usize::from(self.trees.is_reserved(tree));
+        if !self.trees_of(zone).all(is_right) && self.is_quiet() {
+            return Err(rule(Rule::KeptBeside, at));
+        }
         let managed = self.zone(zone).managed();
         if memory != managed {
             return Err(rule(Rule::ManagedCounted, at));

@@ -58,6 +58,12 @@ impl<P: Platform> Trees<P> {
         self.table.get(tree.0 as usize).0.load(Acquire) & !RESERVED
     }
 
+    /// The same, if no CPU has reserved it.
+    pub(crate) fn unreserved(&self, tree: TreeIndex) -> Option<u32> {
+        let now = self.table.get(tree.0 as usize).0.load(Acquire);
+        (now & RESERVED == 0).then_some(now)
+    }
+
     pub(crate) fn is_reserved(&self, tree: TreeIndex) -> bool {
         // Relaxed: a hint.
         self.table.get(tree.0 as usize).0.load(Relaxed) & RESERVED != 0

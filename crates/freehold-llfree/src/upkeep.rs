@@ -28,7 +28,9 @@ impl<P: Platform> Upkeep<P> for Llfree<P> {
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
-        self.zone_indexes().for_each(|zone| self.drain_local(self.local(cpu, zone)));
+        for zone in self.zone_indexes() {
+            self.drain_local(self.local(cpu, zone));
+        }
     }
 
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
@@ -106,6 +108,8 @@ impl<P: Platform> Llfree<P> {
     /// may have risen.
     pub(crate) fn resize(&self, context: Context<'_, P>, hotplug: &HotplugGuard<'_, P>) {
         update_watermarks(&self.zones, Zone::marked, context.topology, hotplug);
-        self.zone_indexes().for_each(|zone| self.drain_zone(zone));
+        for zone in self.zone_indexes() {
+            self.drain_zone(zone);
+        }
     }
 }

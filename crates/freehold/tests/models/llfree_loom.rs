@@ -9,7 +9,7 @@ use crate::loom_runs::explore;
 use crate::loom_threads::{join, on_cpu, race};
 use crate::machine::Machine;
 use freehold::platform::SharedCell;
-use freehold::{CpuId, Error, FrameCount, Immovable, Order, Pfn, RangeRequest, Request};
+use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use freehold_llfree::{Llfree, LlfreeSettings};
 use loom::sync::Arc;
 
@@ -107,14 +107,16 @@ fn two_parts_of_a_whole_child_are_freed_at_once() {
     });
 }
 
+/// Of two children.
 #[test]
 fn a_child_goes_whole_or_in_frames() {
     explore(2, || {
-        let machine = frames(HUGE.frames().get());
-        let (whole, frame) = race(&machine, |all| alloc(all, HUGE), |all| alloc(all, Order::ZERO));
-        assert!(whole.is_some() != frame.is_some(), "{whole:?}, {frame:?}");
-        let order = if whole.is_some() { HUGE } else { Order::ZERO };
-        free(&machine, whole.or(frame).expect("one of them"), order);
+        let machine = frames(2 * HUGE.frames().get());
+        let take = |order| move |machine: &Frames| alloc(machine, order).expect("half is free");
+        let (whole, frame) = race(&machine, take(HUGE), take(Order::ZERO));
+        assert_ne!(whole.get() / 512, frame.get() / 512);
+        free(&machine, whole, HUGE);
+        free(&machine, frame, Order::ZERO);
         check_whole(&machine);
     });
 }
@@ -162,12 +164,12 @@ fn a_child_is_isolated_while_a_block_is_looked_for_in_vain() {
         let pair = Request::new(Order::new(1)).at_hand();
         let looks = on_cpu(&machine, 0, move |machine| machine.alloc(pair).ok());
         run_on(1);
-        let range = RangeRequest::new(FrameCount::new(1)).at(Pfn::new(1));
-        let range = machine.alloc_range(range, &Immovable);
+        let reserved = machine.reserve(Pfn::new(1), FrameCount::new(1));
         assert_eq!(join(looks), None);
-        for pfn in range.into_iter().chain([block]) {
-            free(&machine, pfn, Order::ZERO);
+        if reserved.is_ok() {
+            free(&machine, Pfn::new(1), Order::ZERO);
         }
+        free(&machine, block, Order::ZERO);
         check_whole(&machine);
     });
 }
