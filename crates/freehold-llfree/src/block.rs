@@ -26,7 +26,7 @@ pub(crate) const fn child_of(frame: u32) -> u32 {
     frame / CHILD_FRAMES
 }
 
-/// A block of less than a child.
+/// A block: its words mean something if it is less than a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) first: u32,
@@ -36,6 +36,12 @@ pub(crate) struct Block {
 impl Block {
     pub(crate) const fn frame(first: u32) -> Self {
         Block { first, order: Order::ZERO }
+    }
+
+    /// The huge block of an order that a child is of.
+    pub(crate) const fn huge(child: u32, order: Order) -> Self {
+        let first = child * CHILD_FRAMES;
+        Block { first: first & !(frames_in(order) - 1), order }
     }
 
     pub(crate) const fn frames(self) -> u32 {

@@ -40,7 +40,7 @@ impl Entry {
 
     /// A huge block.
     pub(crate) const fn huge(is_pair: bool, is_fixed: bool) -> Self {
-        Entry(HUGE | is_pair as u16 * PAIR | is_fixed as u16 * FIXED)
+        Entry(HUGE | if is_pair { PAIR } else { 0 } | if is_fixed { FIXED } else { 0 })
     }
 
     pub(crate) const fn is_huge(self) -> bool {
@@ -89,7 +89,7 @@ impl Entry {
 
     /// Isolated, or no longer so, and otherwise as this one.
     pub(crate) const fn isolated(self, is_isolated: bool) -> Self {
-        Entry(self.0 & !ISOLATED | is_isolated as u16 * ISOLATED)
+        Entry(self.0 & !ISOLATED | if is_isolated { ISOLATED } else { 0 })
     }
 
     /// Another entry, isolated if this one is.

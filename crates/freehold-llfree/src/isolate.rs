@@ -83,7 +83,7 @@ impl<P: Platform> Llfree<P> {
         let entry = lower.entries.get(child);
         if entry.is_huge() {
             let Some(order) = entry.huge_order() else { return Met::Elsewhere };
-            let first = child * CHILD_FRAMES & !(frames_in(order) - 1);
+            let Block { first, order } = Block::huge(child, order);
             return Met::Used(first, order, can_move(entry.is_fixed(), first, order));
         }
         let used = part.words().find_map(|(word, mask)| {

@@ -172,7 +172,7 @@ impl<P: Platform> Lower<P> {
             let word = head / WORD_FRAMES;
             let up_to = u64::MAX >> (WORD_FRAMES - 1 - head % WORD_FRAMES);
             let heads = !self.tails(word as usize) & up_to;
-            if heads != 0 || word as usize % WORDS == 0 {
+            if heads != 0 || (word as usize).is_multiple_of(WORDS) {
                 break word * WORD_FRAMES + heads.checked_ilog2().unwrap_or(0);
             }
             head = word * WORD_FRAMES - 1;

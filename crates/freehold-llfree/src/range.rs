@@ -45,9 +45,7 @@ impl<P: Platform> Llfree<P> {
         loop {
             let entry = self.lower.entries.get(child);
             let block = match entry.huge_order() {
-                Some(order) => {
-                    Some(Block { first: child * CHILD_FRAMES & !(frames_in(order) - 1), order })
-                }
+                Some(order) => Some(Block::huge(child, order)),
                 None if !entry.is_huge() => self.lower.block_of(frame),
                 None => None,
             };
