@@ -3,9 +3,9 @@
 //! Source: L. Wrenger, F. Rommel, A. Halbuer, C. Dietrich, D. Lohmann, *LLFree: Scalable and
 //! Optionally-Persistent Page-Frame Allocation*, USENIX ATC 2023. The code is our own.
 //!
-//! From the bottom: the entry of a child (`entry`), blocks as bits (`block`), the lower allocator of
-//! both (`lower`, `release`), trees of 32 children (`trees`), what a CPU has reserved (`local`), a
-//! zone (`zone`); then the calls (`alloc`, `free`, `upkeep`), content that moves (`isolate`,
+//! From the bottom: the entry of a child (`entry`), blocks as bits (`block`), the lower allocator
+//! of both (`lower`, `release`), trees of 32 children (`trees`), what a CPU has reserved (`local`),
+//! a zone (`zone`); then the calls (`alloc`, `free`, `upkeep`), content that moves (`isolate`,
 //! `range`, `compact`), and what the design says of itself (`report`, `census`, `freeze`).
 //!
 //! # Terms

@@ -49,9 +49,9 @@ impl<P: Platform> Trees<P> {
         tree.0 % self.per_zone
     }
 
-    // Release when a count rises, and acquire when it is taken: so a call finds in the children what
-    // it has the count of. Acquire as well when it is looked at: whoever sees that frames are gone
-    // sees the section of the call that has them.
+    // Release when a count rises, and acquire when it is taken: so a call finds in the children
+    // what it has the count of. Acquire as well when it is looked at: whoever sees that frames are
+    // gone sees the section of the call that has them.
 
     /// How many frames may be taken of a tree.
     pub(crate) fn count(&self, tree: TreeIndex) -> u32 {

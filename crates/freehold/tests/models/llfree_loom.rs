@@ -148,6 +148,11 @@ fn a_frame_is_taken_of_the_reservation_of_another_cpu() {
         let take = |machine: &Frames| alloc(machine, Order::ZERO);
         let (one, other) = race(&machine, take, take);
         assert!(one.is_some() != other.is_some(), "{one:?}, {other:?}");
+        // And one that was freed in its tree, which stays the other CPU's.
+        run_on(1);
+        free(&machine, one.or(other).expect("one of them"), Order::ZERO);
+        assert_eq!(take(&machine), one.or(other));
+        check(&machine);
         machine.drain_all();
         assert_eq!(check(&machine).allocated, FrameCount::new(2));
     });
