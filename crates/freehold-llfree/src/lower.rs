@@ -25,19 +25,25 @@ pub(crate) const TREE_CHILDREN: u32 = 32;
 struct Field<P: Platform>(P::U64);
 
 /// What else is known of the same frames. Written for blocks of more than one frame, and content
-/// that cannot move; read by frees. Both bits: no memory.
+/// that cannot move; read by frees.
 struct Marks<P: Platform> {
     /// The frames of blocks but their first.
     tails: P::U64,
-    /// The first frames of blocks whose content cannot move.
+    /// The frames of blocks whose content cannot move.
     fixed: P::U64,
+    /// Those that are no memory.
+    holes: P::U64,
 }
 
 /// The zone of a child plus one; 0 if it has no memory.
 struct ZoneOf<P: Platform>(P::U32);
 
 zeroable!(Field { 0: P::U64::ZERO_BYTES });
-zeroable!(Marks { tails: P::U64::ZERO_BYTES, fixed: P::U64::ZERO_BYTES });
+zeroable!(Marks {
+    tails: P::U64::ZERO_BYTES,
+    fixed: P::U64::ZERO_BYTES,
+    holes: P::U64::ZERO_BYTES,
+});
 zeroable!(ZoneOf { 0: P::U32::ZERO_BYTES });
 
 /// The lower allocator.
@@ -86,7 +92,11 @@ impl<P: Platform> Lower<P> {
             stretches: Stretches::carve(&plan.stretches, config, carver),
             entries: Entries::carve(&plan.entries, carver),
             fields: carver.zero_table(plan.fields, |_| Field(zero())),
-            marks: carver.zero_table(plan.marks, |_| Marks { tails: zero(), fixed: zero() }),
+            marks: carver.zero_table(plan.marks, |_| Marks {
+                tails: zero(),
+                fixed: zero(),
+                holes: zero(),
+            }),
             zones: carver.zero_table(plan.zones, |_| ZoneOf(P::U32::new(0))),
         }
     }
@@ -129,26 +139,24 @@ impl<P: Platform> Lower<P> {
 
     /// The frames of a word that are no memory.
     pub(crate) fn holes(&self, word: usize) -> u64 {
-        let Marks { tails, fixed } = self.marks.get(word);
-        tails.load(Relaxed) & fixed.load(Relaxed)
+        self.marks.get(word).holes.load(Relaxed)
     }
 
     /// The frames of a word that are those of blocks but their first.
     fn tails(&self, word: usize) -> u64 {
-        let Marks { tails, fixed } = self.marks.get(word);
         // Acquire: whoever has seen one step of a split sees those before it when it looks again.
-        tails.load(Acquire) & !fixed.load(Relaxed)
+        self.marks.get(word).tails.load(Acquire)
     }
 
     /// The marks of frames of a word that are free, which have none.
     pub(crate) fn free_marks(&self, word: usize) -> u64 {
-        let Marks { tails, fixed } = self.marks.get(word);
+        let Marks { tails, fixed, .. } = self.marks.get(word);
         (tails.load(Relaxed) | fixed.load(Relaxed)) & !self.taken(word)
     }
 
     /// Clears them, in a copy that no other call uses.
     pub(crate) fn clear_free_marks(&self, word: usize) {
-        let (Marks { tails, fixed }, taken) = (self.marks.get(word), self.taken(word));
+        let (Marks { tails, fixed, .. }, taken) = (self.marks.get(word), self.taken(word));
         tails.fetch_and(taken, Relaxed);
         fixed.fetch_and(taken, Relaxed);
     }
@@ -330,27 +338,37 @@ impl<P: Platform> Lower<P> {
             }
         }
         if is_fixed {
-            self.marks.get(block.words().start).fixed.fetch_or(block.bit(), Relaxed);
-        }
-    }
-
-    /// Makes a part of a block one by itself, and the rest of it the largest blocks that fit. A
-    /// look in between may take a block for one that can move.
-    pub(crate) fn split(&self, of: Block, part: Block) {
-        let (is_fixed, mut at) = (self.is_fixed(of.first), of.first);
-        for half in (part.order.get()..of.order.get()).rev().map(Order::new) {
-            let upper = Block { first: at + frames_in(half), order: half };
-            let marks = self.marks.get(upper.words().start);
-            // Release: see `tails`.
-            marks.tails.fetch_and(!upper.bit(), Release);
-            if is_fixed {
-                marks.fixed.fetch_or(upper.bit(), Relaxed);
+            for word in block.words() {
+                self.marks.get(word).fixed.fetch_or(block.mask(), Relaxed);
             }
-            at = if part.first >= upper.first { upper.first } else { at };
         }
     }
 
-    /// Claims a block of more than a frame, to free it: of two calls, one does.
+    /// Makes two of a block of more than a word, unless it has changed.
+    pub(crate) fn halve(&self, of: Block) {
+        let upper = Block { first: of.first + of.frames() / 2, order: Order::ZERO };
+        let tails = &self.marks.get(upper.words().start).tails;
+        // Release: see `tails`. `Err`: it has changed.
+        let _ = tails.compare_exchange(u64::MAX, u64::MAX - 1, Release, Relaxed);
+    }
+
+    /// Claims a part of a block of at most a word, to free it, and makes the rest of it the largest
+    /// blocks that fit: in one step, which of two calls only one can make.
+    pub(crate) fn claim_part(&self, of: Block, part: Block) -> bool {
+        let tails = &self.marks.get(of.words().start).tails;
+        let now = tails.load(Relaxed);
+        let (mut rest, mut at) = (now & !part.mask(), of.first);
+        for half in (part.order.get()..of.order.get()).rev().map(Order::new) {
+            let upper = at + frames_in(half);
+            rest &= !Block::frame(upper).bit();
+            at = if part.first >= upper { upper } else { at };
+        }
+        // Release: see `tails`.
+        now & of.mask() == of.mask() & !of.bit()
+            && tails.compare_exchange(now, rest, Release, Relaxed).is_ok()
+    }
+
+    /// Claims a block of more than a word, to free it: of two calls, one does.
     pub(crate) fn claim(&self, block: Block) -> bool {
         let words = block.words();
         let tails = &self.marks.get(words.start).tails;
@@ -373,12 +391,12 @@ impl<P: Platform> Lower<P> {
     /// Gives the bits of a block back; returns how many of its frames were allocated.
     #[inline]
     pub(crate) fn put_bits(&self, block: Block) -> u32 {
-        let marks = self.marks.get(block.words().start);
-        if marks.fixed.load(Relaxed) & block.bit() != 0 {
-            marks.fixed.fetch_and(!block.bit(), Relaxed);
-        }
         let mask = block.mask();
         let put = |word| {
+            let fixed = &self.marks.get(word).fixed;
+            if fixed.load(Relaxed) & mask != 0 {
+                fixed.fetch_and(!mask, Relaxed);
+            }
             // Release: whoever takes the frames has what was done to them, and to their marks.
             // Acquire: of two that give back one frame, the second has what the first one did.
             self.fields.get(word).0.fetch_and(!mask, AcqRel) & mask
@@ -388,17 +406,16 @@ impl<P: Platform> Lower<P> {
 
     /// Makes holes of frames that no call allocates or frees, in one word.
     pub(crate) fn make_holes(&self, word: usize, mask: u64) {
-        let Marks { tails, fixed } = self.marks.get(word);
+        let Marks { tails, fixed, holes } = self.marks.get(word);
         self.fields.get(word).0.fetch_or(mask, Relaxed);
-        tails.fetch_or(mask, Relaxed);
-        fixed.fetch_or(mask, Relaxed);
+        holes.fetch_or(mask, Relaxed);
+        tails.fetch_and(!mask, Relaxed);
+        fixed.fetch_and(!mask, Relaxed);
     }
 
     /// Makes free frames of holes, in one word; the caller counts them.
     pub(crate) fn fill_holes(&self, word: usize, mask: u64) {
-        let Marks { tails, fixed } = self.marks.get(word);
-        tails.fetch_and(!mask, Relaxed);
-        fixed.fetch_and(!mask, Relaxed);
+        self.marks.get(word).holes.fetch_and(!mask, Relaxed);
         // Release: as in `put_bits`.
         self.fields.get(word).0.fetch_and(!mask, Release);
     }
@@ -409,10 +426,9 @@ impl<P: Platform> Lower<P> {
         let first = child as usize * WORDS;
         for word in first..first + WORDS {
             let bits = if is_taken { u64::MAX } else { 0 };
-            let head = u64::from(word == first);
-            let Marks { tails, fixed } = self.marks.get(word);
-            tails.store(bits & !head, Relaxed);
-            fixed.store(head * u64::from(is_taken && is_fixed), Relaxed);
+            let Marks { tails, fixed, .. } = self.marks.get(word);
+            tails.store(bits & !u64::from(word == first), Relaxed);
+            fixed.store(if is_fixed { bits } else { 0 }, Relaxed);
             // Relaxed: the entry, which changes after it, publishes it.
             self.fields.get(word).0.store(bits, Relaxed);
         }

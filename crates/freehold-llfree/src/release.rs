@@ -1,11 +1,14 @@
 //! How a block leaves its user: by one step, which of two frees of it only one can make.
 
-use crate::block::{Block, child_of, frames_in};
+use crate::block::{Block, WORD, child_of, frames_in};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::lower::Lower;
 use freehold::memmap::index::ZoneIndex;
 use freehold::platform::{IrqsOff, Platform};
 use freehold::{Error, Order};
+
+/// How often a block that others change, or break up, is looked at again.
+const LOOKS: usize = 10_000_000;
 
 /// Frames that were freed.
 pub(crate) struct Released {
@@ -33,7 +36,8 @@ impl<P: Platform> Lower<P> {
         }
         let child = child_of(first);
         let zone = self.zone_of(child).ok_or(Error::ForeignFrame)?;
-        loop {
+        // A wrong free of a part of more than a word may leave what looks like no block.
+        for _ in 0..LOOKS {
             let entry = self.entries.get(child);
             let frames = match entry.is_huge() {
                 true => self.release_huge(platform, child, entry, order)?,
@@ -44,6 +48,7 @@ impl<P: Platform> Lower<P> {
                 return Ok(Released { zone, child, frames });
             }
         }
+        Err(Error::WrongOrder)
     }
 
     /// Why a block of whole children is none, whose first child has no such block.
@@ -71,10 +76,16 @@ impl<P: Platform> Lower<P> {
         if of.order < block.order {
             return Err(Error::WrongOrder);
         }
-        if of.order > block.order {
-            self.split(of, block);
+        if of.order > WORD && of.order > block.order {
+            self.halve(of);
+            return Ok(None);
         }
-        if block.order > Order::ZERO && !self.claim(block) {
+        let is_claimed = match of.order {
+            Order::ZERO => true,
+            order if order > WORD => self.claim(block),
+            _ => self.claim_part(of, block),
+        };
+        if !is_claimed {
             return Ok(None);
         }
         // Of a block whose parts are freed at the same time, which is an error, some may be free.
