@@ -97,8 +97,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// The content of the frames is undefined: whatever they held before.
     ///
     /// It fails for lack of memory only after collecting even the frames that other CPUs cache.
-    /// With `freehold`, it then fails only if at some moment of the call no free block existed that
-    /// the request may have; with the other designs, if one look at each of its zones, one after
+    /// With `freehold`, a request for one frame then fails only if at some moment of the call no
+    /// free one existed that it may have, and one for more also if no such block was left alone by
+    /// other calls meanwhile; with the other designs, if one look at each of the zones, one after
     /// the other, found none. Frames of pageblocks that a range or compaction is emptying count as
     /// not available, and so do those of a lease that the machine refuses the barrier to revoke.
     ///

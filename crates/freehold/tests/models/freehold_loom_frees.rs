@@ -192,6 +192,11 @@ fn of_two_frees_of_one_pageblock_one_succeeds() {
     free_parts_at_once(10, [(0, 10), (512, 9)]);
 }
 
+#[test]
+fn a_pageblock_and_part_of_it_are_freed_at_once() {
+    free_parts_at_once(9, [(0, 9), (0, 8)]);
+}
+
 /// One CPU frees a block of two words, the other one two parts of it, in different words. Either
 /// the block is freed, or the parts are.
 #[test]

@@ -8,9 +8,19 @@ use crate::freehold_between::{Frames, PAGEBLOCK, below, each_step, machine};
 use crate::steps::{Kind, run_on, stop_again, stop_at, unless_it_waits};
 use freehold::{CpuId, Error, Order, Pfn, Request};
 
-/// Allocates on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits for the
-/// stopped call, if `may_wait`. `before` may run something first.
+/// Allocates a frame on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits
+/// for the stopped call, if `may_wait`. `before` may run something first.
 fn finds_at_each_step(
+    build: impl Fn() -> Rc<Frames>,
+    call: impl Fn(&Frames),
+    rest: (fn(&Frames), bool),
+) {
+    finds_block_at_each_step(Order::ZERO, build, call, rest);
+}
+
+/// The same for a block.
+fn finds_block_at_each_step(
+    order: Order,
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
     (before, may_wait): (fn(&Frames), bool),
@@ -18,11 +28,11 @@ fn finds_at_each_step(
     for nowait in [false, true] {
         let meanwhile = move |frames: &Frames| {
             before(frames);
-            let request = if nowait { below(Order::ZERO).nowait() } else { below(Order::ZERO) };
+            let request = if nowait { below(order).nowait() } else { below(order) };
             match unless_it_waits(|| frames.alloc(request)) {
                 Some(Ok(_)) => {}
                 Some(Err(Error::WouldWait)) if nowait => {}
-                Some(Err(error)) => panic!("{error}, though a frame is free"),
+                Some(Err(error)) => panic!("{error}, though a block is free"),
                 None => assert!(may_wait && !nowait, "it waits forever"),
             }
         };
@@ -126,7 +136,54 @@ fn what_is_left_of_a_pageblock_is_found() {
     let alloc = |frames: &Frames| {
         frames.alloc(below(Order::ZERO)).expect("memory is free");
     };
-    finds_at_each_step(|| pool_of(2, 1, 2 * PAGEBLOCK), alloc, (|_| (), true));
+    for order in [Order::ZERO, Order::new(3)] {
+        let build = || pool_of(2, 1, 2 * PAGEBLOCK);
+        finds_block_at_each_step(order, build, alloc, (|_| (), true));
+    }
+}
+
+/// The same in a pageblock of which some frames are free.
+#[test]
+fn runs_of_an_orphan_are_found() {
+    let build = || {
+        let frames = all_taken_of_low_zone();
+        (8..24).for_each(|pfn| give(&frames, pfn));
+        frames
+    };
+    let alloc = |frames: &Frames| {
+        frames.alloc(below(Order::ZERO)).expect("memory is free");
+    };
+    finds_block_at_each_step(Order::new(3), build, alloc, (|_| (), true));
+}
+
+/// Two pageblocks, all of which is allocated, one of them in single frames; caches hold nothing.
+fn all_taken_of_low_zone() -> Rc<Frames> {
+    let frames = machine(2, 2 * PAGEBLOCK);
+    run_on(1);
+    frames.alloc(below(Order::PAGEBLOCK)).expect("memory is free");
+    while frames.alloc(below(Order::ZERO)).is_ok() {}
+    frames
+}
+
+/// A block of a pageblock waits for no call that moves less, though that stops for ever.
+#[test]
+fn whole_pageblocks_are_looked_for_past_calls_that_move_parts() {
+    let build = || {
+        let frames = all_taken_of_low_zone();
+        give(&frames, PAGEBLOCK + 7);
+        frames.alloc(below(Order::new(3))).expect_err("one frame is free");
+        frames
+    };
+    let alloc = |frames: &Frames| {
+        frames.alloc(below(Order::ZERO)).expect("memory is free");
+    };
+    let free = |frames: &Frames| give(frames, PAGEBLOCK + 9);
+    let meanwhile = |frames: &Frames| {
+        let whole = unless_it_waits(|| frames.alloc(below(Order::PAGEBLOCK)));
+        assert_eq!(whole, Some(Err(Error::OutOfMemory)));
+    };
+    each_step(1, &build, meanwhile, &alloc);
+    each_step(1, &build, meanwhile, &free);
 }
 
 /// A cache acquires the last two pageblocks as spares, for a block of one.
@@ -135,7 +192,9 @@ fn spares_of_a_cache_are_found() {
     let alloc = |frames: &Frames| {
         frames.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
     };
-    finds_at_each_step(|| pool_of(96, 2, 0), alloc, (|_| (), true));
+    for order in [Order::ZERO, Order::PAGEBLOCK] {
+        finds_block_at_each_step(order, || pool_of(96, 2, 0), alloc, (|_| (), true));
+    }
 }
 
 /// A block of two words of pageblocks cannot be had, since all of the second were taken a moment

@@ -19,6 +19,9 @@ const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const BLOCKS: [(Pfn, Order); 2] =
     [(Pfn::new(0), Order::new(1)), (Pfn::new(PAGEBLOCK), Order::new(2))];
 
+/// No call takes so many.
+const MOVES_MAX: u64 = 100_000;
+
 /// Memory of which all else is allocated, and the calls that free and allocate these blocks.
 struct State {
     frames: Machine<StepPlatform, Freehold<StepPlatform>>,
@@ -75,6 +78,7 @@ impl State {
     /// Frees the block that is held and takes the other one; or releases what a cache holds.
     fn move_on(&self) {
         self.moves.set(self.moves.get() + 1);
+        assert!(self.moves.get() < MOVES_MAX, "the call does not end");
         run_on([0, 2][self.below(2)]);
         match self.below(16) {
             0 => {
@@ -110,6 +114,21 @@ fn keep_moving(state: &Rc<State>, stride: usize) {
     state.move_on();
     let (state, step) = (Rc::clone(state), state.below(stride) as u64);
     stop_again(step, Kind::Stop, move || keep_moving(&state, stride));
+}
+
+/// An allocation of more than there is ends, though others move what there is for ever.
+#[test]
+fn an_allocation_of_too_much_ends_while_frames_move() {
+    for (seed, order) in (0..400).zip([3, 5, 9].into_iter().cycle()) {
+        let state = State::new(seed % 2 == 0, seed);
+        let first = state.below(100) as u64;
+        let others = Rc::clone(&state);
+        run_on(1);
+        let call = || state.frames.alloc(request(Order::new(order)));
+        let (taken, _) = stop_at(first, Kind::Stop, move || keep_moving(&others, 2), call);
+        assert_eq!(taken, Some(Err(Error::OutOfMemory)), "seed {seed}");
+        state.frames.validate().expect("the accounting is right");
+    }
 }
 
 /// The allocation is stopped at random, again and again, and each time the frames move. It looks in

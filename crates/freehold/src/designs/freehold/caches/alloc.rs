@@ -43,7 +43,30 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
         request: Request,
     ) -> Result<Pfn, Error> {
         let request = &request;
-        let (all, zones) = (zones, || self.zones.usable(zones, request));
+        let usable = || self.zones.usable(zones, request);
+        let frame = match self.alloc_unless_short(context, usable, request) {
+            Some(frame) => frame,
+            None if request.is_at_hand() => {
+                let depth = Some(request.depth()).filter(|&depth| depth != depth.at_first());
+                let take = |depth| {
+                    usable().find_map(|zone| self.alloc_near(context, zone, request, depth)) //
+                };
+                depth.and_then(take).ok_or(Error::OutOfMemory)?
+            }
+            None => self.alloc_last_resort(context, usable, request)?,
+        };
+        Ok(self.note_allocated(context, zones, request, frame))
+    }
+}
+
+impl<P: Platform> Freehold<P> {
+    /// Takes a block, unless it takes the last resort, or no more than what is at hand will do.
+    pub(crate) fn alloc_unless_short<Z: Iterator<Item = ZoneIndex>>(
+        &self,
+        context: Context<'_, P>,
+        zones: impl Fn() -> Z,
+        request: &Request,
+    ) -> Option<u32> {
         let class = request.depth().at_first();
         let frame = zones().enumerate().find_map(|(nth, zone)| {
             // What the own cache holds is there to be used up first. In zones that the request does
@@ -55,26 +78,23 @@ impl<P: Platform> Alloc<P> for Freehold<P> {
             let own = || self.alloc_from_held(context, zone, request);
             fetched.or_else(|| may_use_own.then(own).flatten())
         });
-        let frame = match frame {
-            Some(frame) => frame,
-            None if request.is_at_hand() => zones()
-                .find_map(|zone| self.alloc_near(context, zone, request, request.depth()))
-                .ok_or(Error::OutOfMemory)?,
-            None => {
-                let others = |zone| self.alloc_from_others(context, zone, request, class);
-                match zones().find_map(others) {
-                    Some(frame) => frame,
-                    None => self.alloc_last_resort(context, zones, request)?,
-                }
-            }
-        };
-        let from = self.pageblocks().zone(PageblockIndex::of_frame(frame));
-        self.zones.note_numa(context.cpu_here(), all, request, from, request.order().frames());
-        Ok(self.pageblocks().pfn_of(frame))
+        let others = |zone| self.alloc_from_others(context, zone, request, class);
+        frame.or_else(|| (!request.is_at_hand()).then(|| zones().find_map(others)).flatten())
     }
-}
 
-impl<P: Platform> Freehold<P> {
+    /// Counts a block for the zone that it came from, by the zones that were wanted.
+    pub(crate) fn note_allocated(
+        &self,
+        context: Context<'_, P>,
+        zones: &[u16],
+        request: &Request,
+        frame: u32,
+    ) -> Pfn {
+        let from = self.pageblocks().zone(PageblockIndex::of_frame(frame));
+        self.zones.note_numa(context.cpu_here(), zones, request, from, request.order().frames());
+        self.pageblocks().pfn_of(frame)
+    }
+
     /// Takes a block of a zone, unless that takes it below the mark of `class`. Asks other CPUs for
     /// nothing but many spares, before the zone counts as short, or types fall back on each other.
     pub(crate) fn alloc_near(
@@ -86,11 +106,15 @@ impl<P: Platform> Freehold<P> {
     ) -> Option<u32> {
         let allows = || self.zones.allows(zone, request, class);
         let of_zone = self.zones.zone(zone);
-        let is_dry = || self.zones.forest.next(of_zone.pool(), 0).is_none();
-        if of_zone.has_many_spares(self.zones.cpu_count()) && (is_dry() || !allows()) {
+        let has_many = of_zone.has_many_spares(self.zones.cpu_count());
+        let is_dry = has_many && self.zones.forest.next(of_zone.pool(), 0).is_none();
+        // Read once: where memory is short, all CPUs write to the level.
+        let mut is_allowed = !is_dry && allows();
+        if has_many && !is_allowed {
             self.reclaim_spares(context, zone);
+            is_allowed = allows();
         }
-        allows().then(|| self.alloc_in(context, zone, request)).flatten()
+        is_allowed.then(|| self.alloc_in(context, zone, request)).flatten()
     }
 
     /// Takes a block out of what the running CPU's cache holds already.

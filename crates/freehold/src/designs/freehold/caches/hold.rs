@@ -19,10 +19,10 @@ impl<P: Platform> LockedCache<'_, P> {
         };
         if !self.is_of_zone(pageblock) {
             // It has come to another zone since the caller found it.
-            let _section = self.zones().section(self.cpu, self.zone_index);
+            let section = self.zones().section(self.cpu, self.zone_index);
             self.zones().leave_orphans(pageblock, state);
             self.pageblocks().update(pageblock, State::hand_to_walker);
-            self.zones().release(pageblock);
+            self.zones().release(pageblock, &section);
             return false;
         }
         let zone = self.zone();
@@ -55,9 +55,9 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Releases an unlinked pageblock.
     pub(crate) fn release(&self, pageblock: PageblockIndex) {
-        let _section = self.zones().section(self.cpu, self.zone_index);
+        let section = self.zones().section(self.cpu, self.zone_index);
         self.hand_to_walker(pageblock);
-        self.zones().release(pageblock);
+        self.zones().release(pageblock, &section);
     }
 
     /// Releases a pageblock if it is a full one of this cache, as far as is known; returns whether

@@ -19,6 +19,12 @@
 //! that may wait helps rarely: for a call that is stopped, such as one that a signal handler has
 //! interrupted which now allocates. A call that may not wait has two rounds, and helps in the
 //! last.
+//!
+//! Single frames may move for ever, so a request for more does not wait for a moment at which
+//! nothing does: after some rounds it ends once each CPU, one after the other, was seen in no
+//! section or to have ended one, and no zone can serve it after another drain. So it finds a block
+//! that is free all the time, unless another call has moved that meanwhile, or is interrupted on
+//! its CPU with it in hand.
 
 use crate::Error;
 use crate::designs::Context;
@@ -27,6 +33,7 @@ use crate::designs::freehold::pageblocks::state::Holder;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
+use crate::units::Order;
 
 /// In each of so many rounds, a call that may wait helps once.
 const PATIENT_ROUNDS: u32 = 64;
@@ -34,14 +41,17 @@ const PATIENT_ROUNDS: u32 = 64;
 /// So many rounds has a call that may not wait.
 const HASTY_ROUNDS: u32 = 2;
 
+/// In so many rounds, a request for more than a frame looks for a moment at which nothing moves.
+const QUIET_ROUNDS: u32 = 2;
+
 impl<P: Platform> Freehold<P> {
     /// Takes a block of any zone, as deep as the request may go, whatever caches hold.
     ///
     /// # Errors
     ///
-    /// At some moment no zone could serve the request: [`Error::BelowWatermark`] if only
-    /// watermarks stand in the way, or else [`Error::OutOfMemory`]. [`Error::WouldWait`]: a
-    /// request that may not wait does not know.
+    /// At some moment no zone could serve the request, or none that other calls did not move:
+    /// [`Error::BelowWatermark`] if only watermarks stand in the way, or else
+    /// [`Error::OutOfMemory`]. [`Error::WouldWait`]: a request that may not wait does not know.
     pub(super) fn alloc_last_resort<Z: Iterator<Item = ZoneIndex>>(
         &self,
         context: Context<'_, P>,
@@ -60,8 +70,17 @@ impl<P: Platform> Freehold<P> {
         }
         let may_wait = request.may_wait();
         let rounds = if may_wait { PATIENT_ROUNDS } else { HASTY_ROUNDS };
+        let is_block = request.order() > Order::ZERO;
+        let cpus = self.zones.cpu_count();
+        let mut unseen = zones().flat_map(|zone| (0..cpus).map(move |cpu| (cpu, zone))).peekable();
         for round in 1_u32.. {
             let is_last = round.is_multiple_of(rounds);
+            if round > QUIET_ROUNDS && is_block {
+                let idles =
+                    |&place: &_| self.zones.leaves_sections(context, request.order(), place);
+                while unseen.next_if(idles).is_some() {}
+            }
+            let all_seen = unseen.peek().is_none();
             let drain = |zone| self.drain_cached(context, zone, may_wait);
             let is_kept = zones().fold(false, |is_kept, zone| drain(zone) | is_kept);
             if is_last {
@@ -72,7 +91,7 @@ impl<P: Platform> Freehold<P> {
             }
             // No allocation is promised what a lease keeps.
             let is_exempt = |cpu| is_kept && self.per_cpu(cpu).lease.has_lock();
-            if self.zones.is_short(&zones, request, is_exempt) {
+            if all_seen || self.zones.is_short(&zones, request, is_exempt) {
                 break;
             }
             if is_last && !may_wait {

@@ -18,6 +18,7 @@ use super::lock::LockedCache;
 use crate::Error;
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
+use crate::designs::freehold::pageblocks::run::lowest;
 use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, FrameRef, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
@@ -209,26 +210,5 @@ impl<P: Platform> LockedCache<'_, P> {
         self.mark_cached();
         self.cache.push_spare(pageblock);
         Ok(true)
-    }
-}
-
-/// The lowest set bits of a word, at most `count`.
-fn lowest(word: u64, count: u32) -> u64 {
-    let mut left = word;
-    for _ in 0..count {
-        left &= left.wrapping_sub(1);
-    }
-    word & !left
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lowest_bits_are_those_that_come_first() {
-        assert_eq!(lowest(0b1011_0100, 2), 0b1_0100);
-        assert_eq!(lowest(0b1011_0100, 9), 0b1011_0100);
-        assert_eq!((lowest(0, 3), lowest(!0, 0), lowest(!0, 64)), (0, 0, !0));
     }
 }

@@ -5,13 +5,9 @@
 //! What the scanners do differs. To make a whole pageblock, they isolate the one that is being
 //! emptied, so that it is not filled again, and capture it for the request as soon as it is empty.
 //! To make less, a walker holds the pageblock only while it looks for the next block to move.
-//!
-//! A target is taken when it is needed, out of a pageblock that is held only for that. Each size of
-//! block has a free scanner of its own, so that frames which are too scattered for large blocks are
-//! left for small ones.
 
 use super::isolate::Isolation;
-use super::migrate::Target;
+use super::target::{Target, Targets};
 use crate::Error;
 use crate::compact::state::{CompactionState, Scanners};
 use crate::compact::{COSTLY_ORDER, Compaction, Migrate, MigrateError};
@@ -19,16 +15,16 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
-use crate::designs::freehold::pageblocks::state::Use;
 use crate::designs::places::{Place, Places};
 use crate::designs::traits::{Alloc, Compact};
 use crate::fragmentation::is_to_blame;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
-use crate::units::{MigrateType, Order, Pfn};
-use crate::zone::fallback::FALLBACKS;
+use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
+
+mod free_scanner;
 
 /// Sizes of blocks that move.
 const SIZES: usize = Order::PAGEBLOCK.index();
@@ -55,15 +51,14 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         owner: &dyn Migrate,
         defers: bool,
     ) -> Result<Pfn, Error> {
-        let error = match self.alloc(context, zones, request) {
-            Ok(pfn) => return Ok(pfn),
-            Err(error) => error,
-        };
-        let order = request.order();
+        let (order, usable) = (request.order(), || self.zones.usable(zones, &request));
         if order == Order::ZERO {
-            return Err(error);
+            return self.alloc(context, zones, request);
         }
-        for index in self.zones.usable(zones, &request) {
+        if let Some(frame) = self.alloc_unless_short(context, usable, &request) {
+            return Ok(self.note_allocated(context, zones, &request, frame));
+        }
+        for index in usable() {
             let zone = self.zones.zone(index);
             if defers && zone.with_compaction(context.platform, |state| state.is_deferred(order)) {
                 continue;
@@ -77,9 +72,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
             });
             match outcome {
                 Outcome::Captured(frame) => {
-                    let cpu = context.cpu_here();
-                    self.zones.note_numa(cpu, zones, &request, index, order.frames());
-                    return Ok(self.pageblocks().pfn_of(frame));
+                    return Ok(self.note_allocated(context, zones, &request, frame));
                 }
                 Outcome::Success => break,
                 Outcome::Complete | Outcome::Unsuitable => {}
@@ -105,7 +98,10 @@ impl<P: Platform> Compact<P> for Freehold<P> {
             let mut compactor = Compactor::new(self, context, index, owner, None);
             while compactor.empty_next_pageblock() {}
             total.add(&compactor.report);
-            zone.with_compaction(context.platform, |state| state.set_scanners(Scanners::APART));
+            zone.with_compaction(context.platform, |state| {
+                state.set_scanners(Scanners::APART);
+                state.note_migrated(compactor.report.migrated);
+            });
         }
         total
     }
@@ -120,6 +116,7 @@ impl<P: Platform> Freehold<P> {
         owner: &dyn Migrate,
     ) -> Outcome {
         let (zone, order) = (self.zones.zone(index), request.order());
+        self.drain_cached(context, index, false);
         if self.zones.serves(index, request) {
             return Outcome::Success;
         }
@@ -165,7 +162,11 @@ impl<P: Platform> Freehold<P> {
             Outcome::Complete => Scanners::APART,
             _ => compactor.scanners(),
         };
-        zone.with_compaction(context.platform, |state| state.set_scanners(at));
+        let migrated = compactor.report.migrated;
+        zone.with_compaction(context.platform, |state| {
+            state.set_scanners(at);
+            state.note_migrated(migrated);
+        });
         outcome
     }
 
@@ -206,6 +207,8 @@ pub(crate) struct Compactor<'a, P: Platform> {
     /// The last target, if the owner did not fill it: a search would find it again, but would have
     /// to collect it first.
     spare: Option<Target<'a, P>>,
+    /// Targets for single frames that are left of the pageblock where the last one was found.
+    singles: Option<Targets<'a, P>>,
     pub(crate) report: Compaction,
 }
 
@@ -234,6 +237,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             free: [PageblockIndex(0); SIZES],
             whole: false,
             spare: None,
+            singles: None,
             report: Compaction::default(),
         };
         compactor.begin_at(at);
@@ -271,6 +275,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         self.report.pageblocks += 1;
         // A target that it holds would be taken for content.
         self.spare.take_if(|spare| spare.pageblock() <= pageblock);
+        self.singles.take_if(|singles| singles.pageblock() == pageblock);
         match self.order < Order::PAGEBLOCK {
             true => self.make_room(pageblock),
             false => self.empty(pageblock),
@@ -334,7 +339,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 return;
             }
         }
-        design.collect_isolated(pageblock);
+        design.collect_isolated(self.context, pageblock);
         if let Some(request) = self.request
             && design.pageblocks().is_whole(pageblock)
             && zone.may_take(0, request.depth(), request.effective_limit())
@@ -356,7 +361,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             }
             let is_ours = self.is_ours(pageblock);
             self.captured = if is_ours { self.capture_in(pageblock) } else { None };
-            design.zones.release(pageblock);
+            design.zones.release(pageblock, &section);
             drop(section);
             if !is_ours || self.captured.is_some() {
                 return;
@@ -392,7 +397,9 @@ impl<'a, P: Platform> Compactor<'a, P> {
     /// moved.
     fn migrate(&mut self, from: Run) -> bool {
         let spare = self.spare.take().filter(|spare| spare.order() == from.order);
-        let Some(target) = spare.or_else(|| self.target(from)) else {
+        let singles = self.singles.as_mut().filter(|_| from.order == Order::ZERO);
+        let ready = spare.or_else(|| singles?.pop());
+        let Some(target) = ready.or_else(|| self.target(from)) else {
             self.report.without_target += 1;
             return false;
         };
@@ -413,75 +420,9 @@ impl<'a, P: Platform> Compactor<'a, P> {
         false
     }
 
-    /// A target for the content of a block: above its pageblock, from the top down, and as long as
-    /// the zone stays above its minimum watermark.
-    #[inline(never)]
-    fn target(&mut self, from: Run) -> Option<Target<'a, P>> {
-        let (order, source) = (from.order, PageblockIndex::of_frame(from.frame()));
-        let Compactor { design, context, .. } = *self;
-        while self.free[order.index()].0 > source.0 + 1 {
-            if !self.has_room(order) {
-                return None;
-            }
-            let pageblock = PageblockIndex(self.free[order.index()].0 - 1);
-            if self.is_fit(pageblock, order) {
-                let _section = design.zones.section(context.cpu_here(), self.zone);
-                if design.acquire_any(context, pageblock) {
-                    let target = match self.is_ours(pageblock) {
-                        true => Target::in_block(design, context, pageblock, order),
-                        false => None,
-                    };
-                    design.zones.release(pageblock);
-                    if target.is_some() {
-                        return target;
-                    }
-                }
-            }
-            self.free[order.index()] = pageblock;
-        }
-        let may_mix = self.request.is_some() && self.has_room(order);
-        if may_mix { self.target_elsewhere(order) } else { None }
-    }
-
-    /// Whether the zone stays above its minimum watermark. As in Linux: with one block of the order
-    /// to spare.
-    fn has_room(&self, order: Order) -> bool {
-        let zone = self.design.zones.zone(self.zone);
-        zone.level() > (zone.watermarks().get().min + order.frames()).get()
-    }
-
-    /// A target in a pageblock for content that cannot move, where movable content goes as well if
-    /// there is no other room.
-    fn target_elsewhere(&self, order: Order) -> Option<Target<'a, P>> {
-        let Compactor { design, context, .. } = *self;
-        FALLBACKS[MigrateType::Movable.index()].into_iter().find_map(|of| {
-            let mut fit = design.zones.orphans_with_run(self.zone, of, order, 0);
-            fit.find_map(|pageblock| {
-                let cpu = context.cpu_here();
-                design.zones.with_acquired(cpu, self.zone, pageblock, || {
-                    Target::in_block(design, context, pageblock, order)
-                })
-            })
-        })
-    }
-
     /// Whether a pageblock is of the zone. Checked again once it is held: memory may be removed,
     /// and come to another zone.
     fn is_ours(&self, pageblock: PageblockIndex) -> bool {
         self.design.pageblocks().zone_if_any(pageblock) == Some(self.zone)
-    }
-
-    /// Whether a pageblock seems fit for targets of an order.
-    fn is_fit(&self, pageblock: PageblockIndex, order: Order) -> bool {
-        let pageblocks = &self.design.pageblocks();
-        let state = pageblocks.state(pageblock);
-        // Movable content stays out of pageblocks for content that cannot move, unless compaction
-        // only has to make room there for small blocks.
-        let may_mix = self.order < Order::PAGEBLOCK && !pageblocks.is_all_unmovable(pageblock);
-        self.is_ours(pageblock)
-            && state.used_for() == Use::Split
-            && (state.migratetype() == MigrateType::Movable || may_mix)
-            && !state.is_isolated()
-            && pageblocks.find_run(pageblock, order).is_some()
     }
 }

@@ -16,7 +16,7 @@ use crate::designs::freehold::pageblocks::state::{Holder, State, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order};
+use crate::units::{FrameCount, MigrateType, Order};
 
 /// How often a pageblock that another call holds for a moment is re-checked.
 const LOOKS: usize = 64;
@@ -111,7 +111,7 @@ impl<P: Platform> Freehold<P> {
                 self.zones.leave_orphans(pageblock, state);
                 self.pageblocks().update(pageblock, State::isolate);
                 zone.sub_free(self.pageblocks().count_free(pageblock));
-                self.collect_isolated(pageblock);
+                self.collect_isolated(context, pageblock);
                 return true;
             }
             drop(section);
@@ -125,11 +125,11 @@ impl<P: Platform> Freehold<P> {
     }
 
     /// Collects the remote frees of an isolated split pageblock.
-    pub(crate) fn collect_isolated(&self, pageblock: PageblockIndex) {
+    pub(crate) fn collect_isolated(&self, context: Context<'_, P>, pageblock: PageblockIndex) {
         let found = self.pageblocks().collect_remote(pageblock);
-        let zone = self.zones.zone(self.pageblocks().zone(pageblock));
-        zone.note_direct_free(found.frames);
-        zone.note_doubles(found.doubles);
+        let (zone, frames) = (self.pageblocks().zone(pageblock), u64::from(found.frames));
+        self.zones.note_direct_free(context, zone, FrameCount::new(frames));
+        self.zones.zone(zone).note_doubles(found.doubles);
     }
 
     /// Marks an isolated pageblock as one without memory.
@@ -149,10 +149,10 @@ impl<P: Platform> Freehold<P> {
         }
         self.pageblocks().refresh_unmovable(pageblock);
         let zone = self.pageblocks().zone(pageblock);
-        let _section = self.zones.section(cpu, zone);
+        let section = self.zones.section(cpu, zone);
         self.zones.zone(zone).add_free(self.pageblocks().count_free(pageblock));
         self.pageblocks().update(pageblock, State::end_isolation);
-        self.zones.release(pageblock);
+        self.zones.release(pageblock, &section);
     }
 }
 

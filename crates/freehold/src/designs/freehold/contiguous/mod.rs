@@ -4,3 +4,4 @@ mod compact;
 pub(super) mod isolate;
 mod migrate;
 mod range;
+mod target;

@@ -158,3 +158,24 @@ pub(crate) fn largest_block(pfn: Pfn, frames: u32) -> Order {
     let aligned = pfn.get().trailing_zeros().min(u32::from(ORDER_MAX.get()));
     Order::new(aligned.min(frames.ilog2()) as u8)
 }
+
+/// The lowest set bits of a word, at most `count`.
+pub(crate) fn lowest(word: u64, count: u32) -> u64 {
+    let mut left = word;
+    for _ in 0..count {
+        left &= left.wrapping_sub(1);
+    }
+    word & !left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_bits_are_those_that_come_first() {
+        assert_eq!(lowest(0b1011_0100, 2), 0b1_0100);
+        assert_eq!(lowest(0b1011_0100, 9), 0b1011_0100);
+        assert_eq!((lowest(0, 3), lowest(!0, 0), lowest(!0, 64)), (0, 0, !0));
+    }
+}

@@ -51,6 +51,14 @@ impl<P: Platform> CpuCounters<P> {
         self.borrowed.fetch_add(frames, Release);
     }
 
+    /// Counts frames that were freed past all caches.
+    pub(super) fn note_freed(&self, frames: FrameCount) {
+        if frames > FrameCount::ZERO {
+            // Relaxed: a count that orders nothing.
+            self.freed_directly.fetch_add(frames.get(), Relaxed);
+        }
+    }
+
     /// Adds the exceptions to the NUMA events of a zone, of which the CPU took so many frames.
     pub(crate) fn add_numa_to(&self, events: &mut NumaEvents, taken: FrameCount, is_near: bool) {
         self.numa.add_to(events, taken, is_near);
@@ -93,9 +101,7 @@ impl<P: Platform> Zones<P> {
         zone: ZoneIndex,
         frames: FrameCount,
     ) {
-        let stat = &self.cpu_zone(context.cpu_here(), zone).counters;
-        // Relaxed: a count that orders nothing.
-        stat.freed_directly.fetch_add(frames.get(), Relaxed);
+        self.cpu_zone(context.cpu_here(), zone).counters.note_freed(frames);
     }
 
     /// Counts for a CPU where frames came from, if that was not the best zone for the request,

@@ -70,7 +70,7 @@ impl<P: Platform> Zones<P> {
 
     /// Adds frames of one pageblock.
     fn add_part(&self, cpu: usize, index: ZoneIndex, pageblock: PageblockIndex, part: Span) {
-        let _section = self.section(cpu, index);
+        let section = self.section(cpu, index);
         let (zone, frames) = (self.zone(index), part.end - part.first);
         if self.pageblocks.state(pageblock).used_for() == Use::Absent {
             self.pageblocks.set_zone(pageblock, index);
@@ -86,6 +86,6 @@ impl<P: Platform> Zones<P> {
         part.words().for_each(|(word, mask)| self.pageblocks.add_free(word, mask));
         zone.add_managed(u64::from(frames));
         zone.add_free(frames);
-        self.release(pageblock);
+        self.release(pageblock, &section);
     }
 }

@@ -5,6 +5,7 @@
 //! migratetypes fall back on each other.
 
 use super::Zones;
+use super::sections::Section;
 use crate::designs::Context;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::bitmaps::Fullness;
@@ -24,16 +25,13 @@ const LOOKS: usize = 16;
 
 impl<P: Platform> Zones<P> {
     /// Releases a pageblock that the caller holds as a walker, and whose free frames are in the
-    /// level of the zone. The caller is in a section.
-    pub(crate) fn release(&self, pageblock: PageblockIndex) {
+    /// level of the zone.
+    pub(crate) fn release(&self, pageblock: PageblockIndex, section: &Section<'_, P>) {
         let zone = self.zone_of(pageblock);
         loop {
             let found = self.pageblocks.collect_remote(pageblock);
-            // All CPUs write to these counts, and most often there is nothing to add.
-            if found.frames > 0 {
-                zone.note_direct_free(found.frames);
-                zone.add_free(found.frames);
-            }
+            section.note_freed(found.frames);
+            zone.add_free(found.frames);
             zone.note_doubles(found.doubles);
             let fullness = self.pageblocks.fullness(pageblock);
             let order = self.enter_orphans(pageblock, fullness);
@@ -55,14 +53,14 @@ impl<P: Platform> Zones<P> {
         pageblock: PageblockIndex,
         act: impl FnOnce() -> Option<R>,
     ) -> Option<R> {
-        let _section = self.section(cpu, zone);
+        let section = self.section_of_part(cpu, zone);
         if !self.pageblocks.acquire(pageblock) {
             return None;
         }
         // It may have come to another zone since the caller found it.
         let is_here = self.pageblocks.zone(pageblock) == zone;
         let result = if is_here { act() } else { None };
-        self.release(pageblock);
+        self.release(pageblock, &section);
         result
     }
 }
@@ -92,11 +90,11 @@ impl<P: Platform> Zones<P> {
         });
         let run = run.or_else(|| {
             self.forest.next(self.zone(zone).pool(), 0)?;
-            let _section = self.section(cpu, zone);
+            let section = self.section(cpu, zone);
             let pageblock = self.acquire_whole(zone, cpu, migratetype)?;
             self.split(pageblock, Holder::Walker, migratetype);
             let run = self.take_run_directly(pageblock, request);
-            self.release(pageblock);
+            self.release(pageblock, &section);
             run
         });
         let run = run.or_else(|| {

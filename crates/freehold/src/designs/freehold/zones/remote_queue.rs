@@ -121,7 +121,7 @@ impl<P: Platform> Zones<P> {
     /// on the CPU `here`.
     pub(crate) fn ensure_collected(&self, here: usize, pageblock: PageblockIndex) {
         let zone = self.pageblocks.zone(pageblock);
-        let _section = self.section(here, zone);
+        let section = self.section_of_part(here, zone);
         let mut state = self.pageblocks.state_after_step(pageblock);
         loop {
             if !state.is_split() || state.is_watched() {
@@ -131,7 +131,7 @@ impl<P: Platform> Zones<P> {
                 // It will collect when it releases the pageblock.
                 Holder::Walker => return,
                 Holder::None if self.pageblocks.acquire(pageblock) => {
-                    return self.release(pageblock);
+                    return self.release(pageblock, &section);
                 }
                 Holder::None => state = self.pageblocks.state_after_step(pageblock),
                 Holder::Cpu(cpu) => {

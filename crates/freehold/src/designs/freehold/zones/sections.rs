@@ -1,5 +1,6 @@
 //! When an allocation may fail: only if, at some moment of the call, no zone that it may use had a
-//! free block for it.
+//! free block for it; or, for more than a frame, none that other calls did not move
+//! (`caches/last_resort.rs`).
 //!
 //! An allocation that has found nothing, even after a drain of all caches, must tell memory that is
 //! used up from memory that another call has in hand. All free frames of a zone belong to one of
@@ -11,6 +12,10 @@
 //! 4. the cache of a lease that could not be revoked, or a call that empties isolated pageblocks:
 //!    no allocation is promised these;
 //! 5. a free that has not returned yet: it counts as done when the frames come to 1, 2 or 3.
+//!
+//! Sections that move parts of pageblocks are counted apart: a request for whole ones does not look
+//! at them. If the last frame of a pageblock is freed while such a call holds it, it is whole once
+//! it comes to the pool.
 //!
 //! One word for each CPU and zone answers for 2 and 3: it has the mark, and counts the sections
 //! that the CPU has begun and ended. A look at all these words, then at levels and trees, and then
@@ -32,37 +37,55 @@
 //! nothing. So an allocation moves something only after a look has shown it a block, or a mark; of
 //! caches without a mark it takes no lock.
 //!
-//! So an allocation that fails has waited for every section that was under way when it began, and
-//! for the lock of every cache that was marked. Such a stretch has a bounded number of steps and
-//! waits for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is
+//! So an allocation that fails has waited for every such section that was under way when it began,
+//! and for the lock of every cache that was marked. Such a stretch has a bounded number of steps
+//! and waits for nothing, so where [`Platform::pin`] keeps other threads off the CPU, the wait is
 //! bounded as well. Otherwise the allocation looks again only if other calls have moved frames
 //! meanwhile.
 
-use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::Zones;
+use super::counters::CpuCounters;
+use crate::designs::Context;
 use crate::designs::freehold::pageblocks::FRAMES;
 use crate::memmap::index::ZoneIndex;
 use crate::platform::{Platform, Word};
 use crate::request::Request;
+use crate::units::{FrameCount, Order};
 
-/// A section under way, in the word of a CPU and zone. Below [`CACHED`] there is room for as many
-/// as there can be threads on one CPU at a time.
-const BEGUN: u64 = 1;
+/// A section under way, in the word of a CPU and zone, that moves a part of a pageblock.
+const PART: u64 = 1;
+/// One that may move a whole pageblock. If more threads of one CPU are in sections of parts than
+/// there is room for, they count as some of these; of these, there is room for 4096.
+const WHOLE: u64 = 1 << 10;
 /// The mark: the cache may hold free frames.
-const CACHED: u64 = 1 << 20;
-/// A section that has ended.
-const ENDED: u64 = 1 << 21;
+const CACHED: u64 = 1 << 22;
+/// A section that has ended, and may have moved a whole pageblock.
+const WHOLE_ENDED: u64 = 1 << 23;
+/// One that has moved a part.
+const PART_ENDED: u64 = 1 << 43;
 
 /// A stretch of a call in which free frames may be where only this call finds them. Ends when it is
 /// dropped.
 #[must_use]
-pub(crate) struct Section<'a, P: Platform>(&'a P::U64);
+pub(crate) struct Section<'a, P: Platform> {
+    counters: &'a CpuCounters<P>,
+    /// What its end adds.
+    end: u64,
+}
 
 impl<P: Platform> Drop for Section<'_, P> {
     fn drop(&mut self) {
         // Release: a CPU that sees that the section has ended sees where it has put the frames.
-        self.0.fetch_add(ENDED - BEGUN, Release);
+        self.counters.sections().fetch_add(self.end, Release);
+    }
+}
+
+impl<P: Platform> Section<'_, P> {
+    /// Counts frames that were freed past all caches, and collected here.
+    pub(super) fn note_freed(&self, frames: u32) {
+        self.counters.note_freed(FrameCount::new(u64::from(frames)));
     }
 }
 
@@ -73,10 +96,20 @@ impl<P: Platform> Zones<P> {
 
     /// Begins a section of a CPU. It must end before the call allocates or runs foreign code.
     pub(crate) fn section(&self, cpu: usize, zone: ZoneIndex) -> Section<'_, P> {
-        let word = self.in_hand(cpu, zone);
+        self.section_of(cpu, zone, WHOLE, WHOLE_ENDED)
+    }
+
+    /// As `section`, for a call that acquires an orphan. Should that become whole meanwhile, it is
+    /// one when it comes to the pool.
+    pub(crate) fn section_of_part(&self, cpu: usize, zone: ZoneIndex) -> Section<'_, P> {
+        self.section_of(cpu, zone, PART, PART_ENDED)
+    }
+
+    fn section_of(&self, cpu: usize, zone: ZoneIndex, begun: u64, ended: u64) -> Section<'_, P> {
+        let counters = &self.cpu_zone(cpu, zone).counters;
         // SeqCst: before all that the section does, for a CPU that sees any of it.
-        word.fetch_add(BEGUN, SeqCst);
-        Section(word)
+        counters.sections().fetch_add(begun, SeqCst);
+        Section { counters, end: ended - begun }
     }
 
     /// Marks the cache of a CPU, unless it is: with its lock taken, since it is about to acquire
@@ -121,11 +154,31 @@ impl<P: Platform> Zones<P> {
         if !self.may_be_cached(cpu, zone) {
             return None;
         }
-        let word = self.in_hand(cpu, zone);
+        let counters = &self.cpu_zone(cpu, zone).counters;
         // One step: at no time is there neither mark nor section. Only this clears the mark, and
         // only with the lock. SeqCst: as in `section`.
-        word.fetch_add(BEGUN.wrapping_sub(CACHED), SeqCst);
-        Some(Section(word))
+        counters.sections().fetch_add(WHOLE.wrapping_sub(CACHED), SeqCst);
+        Some(Section { counters, end: WHOLE_ENDED - WHOLE })
+    }
+
+    /// Whether a CPU is seen in no section that may have moved a block of an order, or to have
+    /// ended one between two looks.
+    pub(crate) fn leaves_sections(
+        &self,
+        context: Context<'_, P>,
+        order: Order,
+        (cpu, zone): (usize, ZoneIndex),
+    ) -> bool {
+        let (begun, ended) = of_order(order);
+        // Acquire: from the CPU that has ended a section, so what it has put somewhere is seen
+        // there.
+        let look = || self.in_hand(cpu, zone).load(Acquire);
+        let first = look();
+        first % CACHED < begun || {
+            context.platform.relax();
+            let now = look();
+            now % CACHED < begun || (now ^ first) & ended != 0
+        }
     }
 
     /// Ends every section of a CPU, and marks its cache. There is no other thread.
@@ -152,30 +205,43 @@ impl<P: Platform> Zones<P> {
         request: &Request,
         is_exempt: impl Fn(usize) -> bool,
     ) -> bool {
-        let Some(before) = self.quiet(zones(), &is_exempt) else { return false };
+        let order = request.order();
+        let Some(before) = self.quiet(zones(), order, &is_exempt) else { return false };
         let serves = |zone| self.serves(zone, request);
-        !zones().any(serves) && self.quiet(zones(), &is_exempt) == Some(before)
+        !zones().any(serves) && self.quiet(zones(), order, &is_exempt) == Some(before)
     }
 
-    /// How many sections have ended in these zones; `None` if one is under way, or a cache is
-    /// marked that is not exempt.
+    /// How many sections have ended in these zones that may have moved a block of an order; `None`
+    /// if one is under way, or a cache is marked that is not exempt.
     fn quiet(
         &self,
         zones: impl Iterator<Item = ZoneIndex>,
+        order: Order,
         is_exempt: impl Fn(usize) -> bool,
     ) -> Option<u64> {
-        let mut ended = 0_u64;
+        let (begun, ended) = of_order(order);
+        let mut sum = 0_u64;
         for zone in zones {
             for cpu in 0..self.cpus {
                 // SeqCst: one of the looks that the module describes. Acquire: from the CPU that
                 // has ended the section.
                 let word = self.in_hand(cpu, zone).load(SeqCst);
-                if word % CACHED != 0 || word & CACHED != 0 && !is_exempt(cpu) {
+                if word % CACHED >= begun || word & CACHED != 0 && !is_exempt(cpu) {
                     return None;
                 }
-                ended = ended.wrapping_add(word / ENDED);
+                sum = sum.wrapping_add((word & ended) / WHOLE_ENDED);
             }
         }
-        Some(ended)
+        Some(sum)
+    }
+}
+
+/// Sections that may move a block of an order: the least count of them under way, and the bits that
+/// count those that have ended. What is done to parts of pageblocks changes nothing for whole ones.
+fn of_order(order: Order) -> (u64, u64) {
+    if order < Order::PAGEBLOCK {
+        (PART, !(WHOLE_ENDED - 1))
+    } else {
+        (WHOLE, PART_ENDED - WHOLE_ENDED)
     }
 }

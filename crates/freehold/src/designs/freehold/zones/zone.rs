@@ -69,7 +69,6 @@ struct Level<P: Platform> {
 /// Written by what bypasses the caches.
 #[repr(C, align(64))]
 struct Counters<P: Platform> {
-    freed: P::U64,
     doubles: P::U64,
     claims: P::U64,
     steals: P::U64,
@@ -111,13 +110,7 @@ impl<P: Platform> Zone<P> {
                 watermarks,
             },
             level: Level { free: zero() },
-            counts: Counters {
-                freed: zero(),
-                doubles: zero(),
-                claims: zero(),
-                steals: zero(),
-                added: zero(),
-            },
+            counts: Counters { doubles: zero(), claims: zero(), steals: zero(), added: zero() },
             compaction: Compaction {
                 lock: P::Lock::new(LockClass::Compaction),
                 state: CompactionState::new(),
@@ -242,7 +235,10 @@ impl<P: Platform> Zone<P> {
     }
 
     pub(crate) fn add_free(&self, frames: u32) {
-        self.level.free.fetch_add(u64::from(frames), Relaxed);
+        // All CPUs write to it, and often there is nothing to add.
+        if frames > 0 {
+            self.level.free.fetch_add(u64::from(frames), Relaxed);
+        }
     }
 
     /// Takes frames out of the level: in a section, or under the lock of a cache after
@@ -314,11 +310,6 @@ impl<P: Platform> Zone<P> {
         self.managed() >> Order::PAGEBLOCK.get()
     }
 
-    /// Counts remote frees that were collected in a pageblock which no cache held.
-    pub(crate) fn note_direct_free(&self, frames: u32) {
-        self.counts.freed.fetch_add(u64::from(frames), Relaxed);
-    }
-
     pub(crate) fn note_doubles(&self, frames: u32) {
         if frames > 0 {
             self.counts.doubles.fetch_add(u64::from(frames), Relaxed);
@@ -345,14 +336,12 @@ impl<P: Platform> Zone<P> {
         self.counts.steals.load(Relaxed)
     }
 
-    /// What was collected in pageblocks that no cache held, what was added to pageblocks that
-    /// caches held, and what compaction did.
+    /// What was added to pageblocks that caches held, and what compaction did.
     pub(crate) fn events(&self, platform: &P) -> Events {
         let frames = |word: &P::U64| FrameCount::new(word.load(Relaxed));
-        let Counters { freed, doubles, added, .. } = &self.counts;
+        let Counters { doubles, added, .. } = &self.counts;
         Events {
             refilled: frames(added),
-            freed_directly: frames(freed),
             double_frees_late: frames(doubles),
             ..self.with_compaction(platform, CompactionState::events)
         }
