@@ -40,6 +40,8 @@ impl<P: Platform> Lower<P> {
     /// Makes the entry of a child what its bits say, and its marks those of blocks; returns how
     /// many of its frames are free.
     fn repair(&self, child: u32) -> u32 {
+        // Without marks of changes.
+        self.set_zone(child, self.zone_of(child));
         let entry = self.entries.get(child).isolated(false);
         if entry.is_huge() {
             self.fill(child, false, false);

@@ -14,7 +14,7 @@ use freehold::config::Config;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
-use freehold::platform::{Platform, Word};
+use freehold::platform::{IrqsOff, Platform, Word};
 use freehold::units::{Order, Pfn};
 use freehold::zeroable;
 
@@ -35,8 +35,12 @@ struct Marks<P: Platform> {
     holes: P::U64,
 }
 
-/// The zone of a child plus one; 0 if it has no memory.
+/// The zone of a child plus one, 0 if it has no memory; and above it, which of its words have a
+/// block that a call frees or halves.
 struct ZoneOf<P: Platform>(P::U32);
+
+/// Where the marks of words begin in it. Word 16 has the mark of word 0, and so on.
+const CHANGING_SHIFT: u32 = 16;
 
 zeroable!(Field { 0: P::U64::ZERO_BYTES });
 zeroable!(Marks {
@@ -115,7 +119,7 @@ impl<P: Platform> Lower<P> {
         // Relaxed: of a child that a caller has frames of, it does not change; others look again
         // when they have some.
         let zone = self.zones.try_get(child as usize)?.0.load(Relaxed);
-        zone.checked_sub(1).map(|zone| ZoneIndex(zone as u16))
+        (zone as u16).checked_sub(1).map(ZoneIndex)
     }
 
     /// Gives a child to a zone, or to none. Under the hotplug lock.
@@ -161,9 +165,10 @@ impl<P: Platform> Lower<P> {
         fixed.fetch_and(taken, Relaxed);
     }
 
-    /// Makes a frame the first one of a block, in such a copy.
+    /// Makes a frame the first one of a block.
     pub(crate) fn clear_tail(&self, frame: Block) {
-        self.marks.get(frame.words().start).tails.fetch_and(!frame.bit(), Relaxed);
+        // Release: see `tails`.
+        self.marks.get(frame.words().start).tails.fetch_and(!frame.bit(), Release);
     }
 
     /// Whether the content of the block that begins at a frame was allocated as unmovable.
@@ -344,12 +349,51 @@ impl<P: Platform> Lower<P> {
         }
     }
 
+    /// Changes a block of more than a word, unless it has changed or another call is changing it.
+    /// Its tails and bits do not go in one step: `is_changing` tells others that they are on the
+    /// way.
+    fn change_long<T>(&self, platform: &P, of: Block, change: impl FnOnce() -> T) -> Option<T> {
+        // No handler may come between that frees another part of the block, and waits.
+        let _off = IrqsOff::new(platform);
+        let marks = &self.zones.get(of.child() as usize).0;
+        let mask = of.words().fold(0, |mask, word| mask | changing(word));
+        let now = marks.load(Relaxed);
+        // Acquire: the change before it comes before this one.
+        let begins =
+            now & mask == 0 && marks.compare_exchange(now, now | mask, Acquire, Relaxed).is_ok();
+        let changed = begins.then(|| (self.block_of(of.first) == Some(of)).then(change)).flatten();
+        if begins {
+            // Release: who sees the end of the change sees it.
+            marks.fetch_and(!mask, Release);
+        }
+        changed
+    }
+
+    /// Whether a frame, which looked allocated by itself, may be one of a block that a call has
+    /// claimed and not freed yet.
+    #[inline]
+    pub(crate) fn is_changing(&self, frame: Block) -> bool {
+        // Acquire: bits are looked at after it.
+        let marks = self.zones.get(frame.child() as usize).0.load(Acquire);
+        marks & changing(frame.words().start) != 0
+    }
+
     /// Makes two of a block of more than a word, unless it has changed.
-    pub(crate) fn halve(&self, of: Block) {
-        let upper = Block { first: of.first + of.frames() / 2, order: Order::ZERO };
-        let tails = &self.marks.get(upper.words().start).tails;
-        // Release: see `tails`. `Err`: it has changed.
-        let _ = tails.compare_exchange(u64::MAX, u64::MAX - 1, Release, Relaxed);
+    pub(crate) fn halve(&self, platform: &P, of: Block) {
+        let upper = Block::frame(of.first + of.frames() / 2);
+        self.change_long(platform, of, || self.clear_tail(upper));
+    }
+
+    /// Frees a block of more than a word; returns how many of its frames were allocated. `None`:
+    /// look again.
+    pub(crate) fn put_long(&self, platform: &P, block: Block) -> Option<u32> {
+        self.change_long(platform, block, || {
+            for word in block.words() {
+                // Release: whoever sees it sees `is_changing`.
+                self.marks.get(word).tails.store(0, Release);
+            }
+            self.put_bits(block)
+        })
     }
 
     /// Claims a part of a block of at most a word, to free it, and makes the rest of it the largest
@@ -368,38 +412,26 @@ impl<P: Platform> Lower<P> {
             && tails.compare_exchange(now, rest, Release, Relaxed).is_ok()
     }
 
-    /// Claims a block of more than a word, to free it: of two calls, one does.
-    pub(crate) fn claim(&self, block: Block) -> bool {
-        let words = block.words();
-        let tails = &self.marks.get(words.start).tails;
-        let mut now = tails.load(Relaxed);
-        while now & block.mask() == block.mask() & !block.bit() {
-            // Relaxed: the bits, which the winner gives back after it, decide what comes when.
-            match tails.compare_exchange(now, now & !block.mask(), Relaxed, Relaxed) {
-                Ok(_) => {
-                    for word in words.skip(1) {
-                        self.marks.get(word).tails.store(0, Relaxed);
-                    }
-                    return true;
-                }
-                Err(other) => now = other,
-            }
-        }
-        false
-    }
-
-    /// Gives the bits of a block back; returns how many of its frames were allocated.
+    /// Gives the bits of a block back; returns how many of its frames were allocated. Of less than
+    /// a word all or none: once its tails are gone, another call may free a frame of it.
     #[inline]
     pub(crate) fn put_bits(&self, block: Block) -> u32 {
-        let mask = block.mask();
+        let (mask, is_long) = (block.mask(), block.order > WORD);
         let put = |word| {
-            let fixed = &self.marks.get(word).fixed;
-            if fixed.load(Relaxed) & mask != 0 {
-                fixed.fetch_and(!mask, Relaxed);
+            let (field, fixed) = (&self.fields.get(word).0, &self.marks.get(word).fixed);
+            let mut taken = field.load(Relaxed);
+            while is_long || taken & mask == mask {
+                if fixed.load(Relaxed) & mask != 0 {
+                    fixed.fetch_and(!mask, Relaxed);
+                }
+                // Release: whoever takes the frames has what was done to them, and to their marks.
+                // Acquire: of two that give back one frame, the second has what the first one did.
+                match field.compare_exchange(taken, taken & !mask, AcqRel, Acquire) {
+                    Ok(_) => return taken & mask,
+                    Err(now) => taken = now,
+                }
             }
-            // Release: whoever takes the frames has what was done to them, and to their marks.
-            // Acquire: of two that give back one frame, the second has what the first one did.
-            self.fields.get(word).0.fetch_and(!mask, AcqRel) & mask
+            0
         };
         block.words().map(|word| put(word).count_ones()).sum()
     }
@@ -433,6 +465,11 @@ impl<P: Platform> Lower<P> {
             self.fields.get(word).0.store(bits, Relaxed);
         }
     }
+}
+
+/// The mark of a word of a child that has a block which a call changes.
+fn changing(word: usize) -> u32 {
+    1 << (CHANGING_SHIFT + word as u32 % (u32::BITS - CHANGING_SHIFT))
 }
 
 /// The largest block of less than a child that may begin at a frame.

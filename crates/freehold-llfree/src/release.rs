@@ -41,12 +41,15 @@ impl<P: Platform> Lower<P> {
             let entry = self.entries.get(child);
             let frames = match entry.is_huge() {
                 true => self.release_huge(platform, child, entry, order)?,
-                false if order < Order::PAGEBLOCK => self.release_small(Block { first, order })?,
+                false if order < Order::PAGEBLOCK => {
+                    self.release_small(platform, Block { first, order })?
+                }
                 false => return Err(self.why_not_huge(first)),
             };
             if let Some(frames) = frames {
                 return Ok(Released { zone, child, frames });
             }
+            platform.relax();
         }
         Err(Error::WrongOrder)
     }
@@ -64,7 +67,7 @@ impl<P: Platform> Lower<P> {
 
     /// Frees a block of less than a child, which is not huge. `None`: look again.
     #[inline]
-    fn release_small(&self, block: Block) -> Result<Option<u32>, Error> {
+    fn release_small(&self, platform: &P, block: Block) -> Result<Option<u32>, Error> {
         let (word, bit) = (block.words().start, block.bit());
         if self.taken(word) & bit == 0 {
             return Err(Error::DoubleFree);
@@ -76,20 +79,17 @@ impl<P: Platform> Lower<P> {
         if of.order < block.order {
             return Err(Error::WrongOrder);
         }
-        if of.order > WORD && of.order > block.order {
-            self.halve(of);
-            return Ok(None);
-        }
-        let is_claimed = match of.order {
-            Order::ZERO => true,
-            order if order > WORD => self.claim(block),
-            _ => self.claim_part(of, block),
+        let frames = match of.order {
+            Order::ZERO if self.is_changing(block) => None,
+            Order::ZERO => Some(self.put_bits(block)),
+            order if order <= WORD => self.claim_part(of, block).then(|| self.put_bits(block)),
+            order if order == block.order => self.put_long(platform, block),
+            _ => {
+                self.halve(platform, of);
+                None
+            }
         };
-        if !is_claimed {
-            return Ok(None);
-        }
-        // Of a block whose parts are freed at the same time, which is an error, some may be free.
-        let frames = self.put_bits(block);
+        let Some(frames) = frames else { return Ok(None) };
         if frames == 0 {
             return Err(Error::DoubleFree);
         }
@@ -106,10 +106,7 @@ impl<P: Platform> Lower<P> {
         entry: Entry,
         order: Order,
     ) -> Result<Option<u32>, Error> {
-        let Some(of) = entry.huge_order() else {
-            platform.relax();
-            return Ok(None);
-        };
+        let Some(of) = entry.huge_order() else { return Ok(None) };
         if of < order {
             return Err(Error::WrongOrder);
         }

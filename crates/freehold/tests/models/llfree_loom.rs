@@ -93,6 +93,22 @@ fn of_two_frees_of_a_block_one_succeeds() {
     }
 }
 
+/// Each frame is freed once: a block whose tails are gone and whose bits are not looks like frames.
+#[test]
+fn of_a_block_and_a_part_of_it_one_is_freed() {
+    for (order, nth, part) in [(1, 1, 0), (7, 64, 0), (7, 64, 6)] {
+        explore(2, move || {
+            let [order, part] = [order, part].map(Order::new);
+            let machine = frames(order.frames().get());
+            let block = alloc(&machine, order).expect("all is free");
+            let at = block.offset(FrameCount::new(nth));
+            let all = move |machine: &Frames| machine.free(block, order);
+            let (whole, part) = race(&machine, all, move |machine| machine.free(at, part));
+            assert!(whole.is_ok() != part.is_ok(), "{whole:?}, {part:?}");
+        });
+    }
+}
+
 /// Only one of them makes frames of the block.
 #[test]
 fn two_parts_of_a_whole_child_are_freed_at_once() {
