@@ -4,6 +4,8 @@
 //! When calls compact is as in Linux 6.12 `mm/compaction.c`. A child is isolated while it is
 //! emptied, and what was made of it is taken for the request before others can have it.
 
+use core::iter::successors;
+
 use crate::Llfree;
 use crate::block::{Block, child_of, frames_in};
 use crate::entry::{CHILD_FRAMES, Entry};
@@ -11,13 +13,13 @@ use crate::isolate::{Isolation, Met};
 use freehold::compact::state::{CompactionState, Scanners};
 use freehold::compact::{COSTLY_ORDER, Compaction, Migrate, MigrateError};
 use freehold::designs::Context;
-use freehold::designs::places::{Place, Places, evict};
+use freehold::designs::places::{Place, Places, evict, first_place};
 use freehold::designs::traits::Compact;
 use freehold::fragmentation::is_to_blame;
-use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::zone::watermark::Watermark;
-use freehold::{Error, MigrateType, Order, Pfn, Request};
+use freehold::{Error, MigrateType, Order, Pfn, RangeRequest, Request};
 
 /// Sizes of blocks that move.
 const SIZES: usize = Order::PAGEBLOCK.index();
@@ -136,34 +138,27 @@ impl<P: Platform> Llfree<P> {
         request: &Request,
         owner: &dyn Migrate,
     ) -> Option<u32> {
-        let frames = frames_in(request.order());
+        let frames = request.order().frames();
         let is_fixed = request.content() != MigrateType::Movable;
-        let firsts = self.children_of(zone).map(|child| child * CHILD_FRAMES);
-        let mut places = firsts.filter(|first| first.is_multiple_of(frames)).map(|first| {
-            FrameRange { first: FrameIndex(first), end: FrameIndex(first + frames) } //
-        });
-        places.find_map(|range| {
-            let (first, end) = (range.first.0, range.end.0);
-            if end > self.lower.children() * CHILD_FRAMES
-                || !matches!(self.survey(zone, range, owner, false), Place::Promising)
-            {
+        let places = RangeRequest::new(frames).align(frames);
+        let first = first_place(self, &places, FrameIndex(0));
+        let mut all = successors(first, |range| first_place(self, &places, range.end));
+        all.find_map(|range| {
+            if !matches!(self.survey(zone, range, owner, false), Place::Promising) {
                 return None;
             }
-            let isolation = Isolation::new(self, zone, first, end).ok()?;
-            isolation.empty(context, zone, (first, end), owner).ok()?;
+            let isolation = self.emptied(context, zone, range, owner).ok()?;
             // Its own frames are not in the level.
             let enough = self.zone(zone).floor(request, request.depth());
             if !self.has(zone, enough) {
                 return None;
             }
-            isolation.take(context, (first, end), request.order(), is_fixed).ok()?;
-            self.local(context.cpu_here(), zone).note_direct_alloc(frames);
-            Some(first)
+            isolation.take(context, range, request.order(), is_fixed).ok()?;
+            self.local(context.cpu_here(), zone).note_direct_alloc(frames.get() as u32);
+            Some(range.first.0)
         })
     }
-}
 
-impl<P: Platform> Llfree<P> {
     /// Whether a zone has so many frames, once no CPU has reserved any if need be.
     fn has(&self, zone: ZoneIndex, enough: u64) -> bool {
         self.level_up_to(zone, enough) >= enough || {
@@ -356,11 +351,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
         let starts = (0..CHILD_FRAMES).step_by(frames_in(order) as usize);
         let mut blocks = starts.map(|at| Block { first: child * CHILD_FRAMES + at, order });
-        let is_free = |block: &Block| {
-            order == Order::PAGEBLOCK
-                || block.words().all(|word| design.lower.taken(word) & block.mask() == 0)
-        };
-        let taken = |block: &Block| is_free(block) && design.lower.take_isolated(*block, is_fixed);
+        let taken = |block: &Block| design.lower.take_isolated(*block, is_fixed);
         self.captured = blocks.find(taken).map(|block| block.first);
         if self.captured.is_some() {
             let local = design.local(self.context.cpu_here(), zone);

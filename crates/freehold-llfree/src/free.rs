@@ -28,18 +28,12 @@ impl<P: Platform> Llfree<P> {
         first: u32,
         order: Order,
     ) -> Result<(), Error> {
-        let released = self.lower.release(context.platform, first, order)?;
-        let Released { zone, child, frames } = released;
-        let cpu = context.cpu_here();
+        let (cpu, zone, tree, frames) = self.release(context, first, order)?;
         let local = self.local(cpu, zone);
-        local.note_freed(frames_in(order));
-        if frames > 0 {
-            let tree = self.trees.of(zone, child);
-            if !local.give(tree, frames) {
-                self.trees.give(tree, frames);
-                if local.note_free(tree) {
-                    self.reserve_for_frees(cpu, zone, tree);
-                }
+        if frames > 0 && !local.give(tree, frames) {
+            self.trees.give(tree, frames);
+            if local.note_free(tree) {
+                self.reserve_for_frees(cpu, zone, tree);
             }
         }
         Ok(())
@@ -52,11 +46,25 @@ impl<P: Platform> Llfree<P> {
         first: u32,
         order: Order,
     ) -> Result<(), Error> {
+        let (_, _, tree, frames) = self.release(context, first, order)?;
+        self.trees.give(tree, frames);
+        Ok(())
+    }
+
+    /// Frees a block; returns the CPU that does, and of which tree how many frames are to be
+    /// counted.
+    #[inline]
+    fn release(
+        &self,
+        context: Context<'_, P>,
+        first: u32,
+        order: Order,
+    ) -> Result<(usize, ZoneIndex, TreeIndex, u32), Error> {
         let Released { zone, child, frames } =
             self.lower.release(context.platform, first, order)?;
-        self.local(context.cpu_here(), zone).note_freed(frames_in(order));
-        self.trees.give(self.trees.of(zone, child), frames);
-        Ok(())
+        let cpu = context.cpu_here();
+        self.local(cpu, zone).note_freed(frames_in(order));
+        Ok((cpu, zone, self.trees.of(zone, child), frames))
     }
 
     /// Reserves a tree that this CPU frees in, unless another one has it or memory is low.

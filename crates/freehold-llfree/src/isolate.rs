@@ -9,7 +9,7 @@ use crate::upkeep::{Part, parts};
 use freehold::compact::{Migrate, MigrateError};
 use freehold::designs::Context;
 use freehold::designs::places::Obstacle;
-use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::{Error, Order};
 
@@ -125,10 +125,10 @@ impl<'a, P: Platform> Isolation<'a, P> {
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
-        (first, end): (u32, u32),
+        range: FrameRange,
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle> {
-        let (mut at, mut looks) = (first, 0);
+        let (mut at, end, mut looks) = (range.first.0, range.end.0, 0);
         while at < end {
             let busy = Obstacle { at: FrameIndex(at), error: Error::RangeBusy };
             let moved = match self.design.look(at, end, owner) {
@@ -161,11 +161,11 @@ impl<'a, P: Platform> Isolation<'a, P> {
     pub(crate) fn take(
         &self,
         context: Context<'_, P>,
-        (first, end): (u32, u32),
+        range: FrameRange,
         most: Order,
         is_fixed: bool,
     ) -> Result<(), Obstacle> {
-        let lower = &self.design.lower;
+        let (lower, first, end) = (&self.design.lower, range.first.0, range.end.0);
         let mut at = first;
         while at < end {
             let block = Block { first: at, order: largest(at, end, most) };

@@ -293,40 +293,37 @@ impl<P: Platform> Lower<P> {
         }
     }
 
+    /// Takes frames of a word that `pick` finds among the free ones; returns which.
     #[inline]
-    fn take_in_word(&self, word: usize, order: Order) -> Option<u32> {
+    fn take_of_word(&self, word: usize, pick: impl Fn(u64) -> Option<u64>) -> Option<u64> {
         let field = &self.fields.get(word).0;
         let mut taken = field.load(Relaxed);
         loop {
-            let at = word as u32 * WORD_FRAMES + find_in_word(!taken, order)?;
-            let mask = Block { first: at, order }.mask();
+            let mask = pick(!taken)?;
             // Acquire: what was done to the frames and to their marks before they were freed comes
             // before what their new user does. Relaxed if it fails, since then nothing is taken.
             match field.compare_exchange(taken, taken | mask, Acquire, Relaxed) {
-                Ok(_) => return Some(at),
+                Ok(_) => return Some(mask),
                 Err(now) => taken = now,
             }
         }
     }
 
+    #[inline]
+    fn take_in_word(&self, word: usize, order: Order) -> Option<u32> {
+        let at = |bit| Block { first: word as u32 * WORD_FRAMES + bit, order };
+        let pick = |free| find_in_word(free, order).map(|bit| at(bit).mask());
+        self.take_of_word(word, pick).map(|mask| at(mask.trailing_zeros()).first)
+    }
+
     /// Takes this block, if all of it is free; otherwise what was taken of it is given back.
     pub(crate) fn take_exactly(&self, block: Block) -> bool {
-        let (words, mask) = (block.words(), block.mask());
-        let take = |word: usize| {
-            let field = &self.fields.get(word).0;
-            let mut taken = field.load(Relaxed);
-            while taken & mask == 0 {
-                // As in `take_in_word`.
-                match field.compare_exchange(taken, taken | mask, Acquire, Relaxed) {
-                    Ok(_) => return true,
-                    Err(now) => taken = now,
-                }
-            }
-            false
+        let (mut words, mask) = (block.words(), block.mask());
+        let pick = |free| (free & mask == mask).then_some(mask);
+        let Some(refused) = words.find(|&word| self.take_of_word(word, pick).is_none()) else {
+            return true;
         };
-        let refused = words.clone().find(|&word| !take(word));
-        let Some(refused) = refused else { return true };
-        for word in words.start..refused {
+        for word in block.words().start..refused {
             // Release: as in `put_bits`, for the marks of those that had the frames before.
             self.fields.get(word).0.fetch_and(!mask, Release);
         }

@@ -79,16 +79,15 @@ impl<P: Platform> Llfree<P> {
         Ok(())
     }
 
-    fn emptied(
+    pub(crate) fn emptied(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         range: FrameRange,
         owner: &dyn Migrate,
     ) -> Result<Isolation<'_, P>, Obstacle> {
-        let (first, end) = (range.first.0, range.end.0);
-        let isolation = Isolation::new(self, zone, first, end)?;
-        isolation.empty(context, zone, (first, end), owner)?;
+        let isolation = Isolation::new(self, zone, range.first.0, range.end.0)?;
+        isolation.empty(context, zone, range, owner)?;
         Ok(isolation)
     }
 }
@@ -156,10 +155,9 @@ impl<P: Platform> Places<P> for Llfree<P> {
         range: FrameRange,
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle> {
-        let (first, end) = (range.first.0, range.end.0);
         let isolation = self.emptied(context, zone, range, owner)?;
-        isolation.take(context, (first, end), crate::ORDER_MAX, true)?;
-        self.local(context.cpu_here(), zone).note_direct_alloc(end - first);
+        isolation.take(context, range, crate::ORDER_MAX, true)?;
+        self.local(context.cpu_here(), zone).note_direct_alloc(range.end.0 - range.first.0);
         Ok(())
     }
 
@@ -176,7 +174,7 @@ impl<P: Platform> Places<P> for Llfree<P> {
         let hotplug = self.hotplug.get(0).begin(context.platform);
         // As frames, which huge blocks are not.
         let below = Order::new(Order::PAGEBLOCK.get() - 1);
-        isolation.take(context, (first, end), below, false)?;
+        isolation.take(context, range, below, false)?;
         self.zone(zone).add_managed(-i64::from(end - first));
         for part in parts(first, end) {
             part.words().for_each(|(word, mask)| self.lower.make_holes(word, mask));
