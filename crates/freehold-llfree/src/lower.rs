@@ -375,6 +375,11 @@ impl<P: Platform> Lower<P> {
         marks & changing(frame.words().start) != 0
     }
 
+    /// Whether a call changes a block of more than a word of a child.
+    pub(crate) fn has_changing(&self, child: u32) -> bool {
+        self.zones.get(child as usize).0.load(Relaxed) >> CHANGING_SHIFT != 0
+    }
+
     /// Makes two of a block of more than a word, unless it has changed.
     pub(crate) fn halve(&self, platform: &P, of: Block) {
         let upper = Block::frame(of.first + of.frames() / 2);

@@ -8,7 +8,7 @@ use freehold::platform::{IrqsOff, Platform};
 use freehold::{Error, Order};
 
 /// How often a block that others change, or break up, is looked at again.
-const LOOKS: usize = 10_000_000;
+const LOOKS: u32 = 10_000_000;
 
 /// Frames that were freed.
 pub(crate) struct Released {
@@ -37,7 +37,8 @@ impl<P: Platform> Lower<P> {
         let child = child_of(first);
         let zone = self.zone_of(child).ok_or(Error::ForeignFrame)?;
         // A wrong free of a part of more than a word may leave what looks like no block.
-        for _ in 0..LOOKS {
+        let mut looks = 0;
+        while looks < LOOKS {
             let entry = self.entries.get(child);
             let frames = match entry.is_huge() {
                 true => self.release_huge(platform, child, entry, order)?,
@@ -49,6 +50,8 @@ impl<P: Platform> Lower<P> {
             if let Some(frames) = frames {
                 return Ok(Released { zone, child, frames });
             }
+            // Another call that is about to end its change may take as long as it likes.
+            looks += u32::from(!entry.is_splitting() && !self.has_changing(child));
             platform.relax();
         }
         Err(Error::WrongOrder)
