@@ -27,8 +27,8 @@
 //! * Two more bits a frame say which frames are one block, and which content cannot move. A single
 //!   movable frame writes neither, and its free reads both. So a free of a part, of too much, or of
 //!   what is free is refused or done as with the other designs.
-//! * A block of more than a word (64 frames) and less than a child is freed or halved with its words
-//!   marked and interrupts off: who frees one of its frames at the same time waits.
+//! * A block of more than a word (64 frames) and less than a child is freed or halved with its
+//!   words marked and interrupts off: who frees one of its frames at the same time waits.
 //! * Trees are of one zone, and zones may share their children: an allocation checks the child's.
 //! * Watermarks are checked when a tree is reserved, against the sum of all trees' counts. The sum
 //!   ends as soon as it is enough, so it costs a few lines, and all of the zone's trees (four bytes
