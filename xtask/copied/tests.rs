@@ -25,6 +25,8 @@ mod random;
 mod room;
 #[path = "../../../freehold/tests/common/steps.rs"]
 mod steps;
+#[path = "../../../freehold/tests/common/tested.rs"]
+mod tested;
 
 /// As in `designs.rs`, for one of them.
 macro_rules! test_designs {

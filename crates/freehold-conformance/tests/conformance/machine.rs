@@ -68,29 +68,3 @@ pub(crate) fn machine<D: Design<Platform>>(
     let memory = (0..frames).map(|frame| AtomicU64::new(frame ^ 0x5555)).collect();
     (allocator.expect("a valid config"), Memory(memory))
 }
-
-/// A test of each generic function for each design.
-macro_rules! test_designs {
-    ($tests:tt) => {
-        test_designs!(zone_lock, freehold_linux::ZoneLock<Platform>, $tests);
-        test_designs!(lazy_merge, freehold_linux::LazyMerge<Platform>, $tests);
-        test_designs!(cluster, freehold_linux::Cluster<Platform>, $tests);
-        test_designs!(merge_ahead, freehold_linux::MergeAhead<Platform>, $tests);
-        test_designs!(block_owner, freehold_linux::BlockOwner<Platform>, $tests);
-        test_designs!(llfree, freehold_llfree::Llfree<Platform>, $tests);
-        test_designs!(freehold_design, freehold::designs::Freehold<Platform>, $tests);
-    };
-    ($module:ident, $design:ty, [$($test:ident),*]) => {
-        mod $module {
-            use crate::machine::Platform;
-
-            $(
-                #[test]
-                fn $test() {
-                    super::$test::<$design>();
-                }
-            )*
-        }
-    };
-}
-pub(crate) use test_designs;

@@ -4,9 +4,13 @@ use freehold::designs::Design;
 use freehold::{Error, Order, Pfn, Request};
 use freehold_conformance::suite;
 
-use crate::machine::{Platform, machine, test_designs};
+use crate::machine::{Platform, machine};
 
-test_designs!([it_conforms, it_conforms_when_memory_is_small, it_conforms_beside_frames_in_use]);
+test_designs!(Platform: [
+    it_conforms,
+    it_conforms_when_memory_is_small,
+    it_conforms_beside_frames_in_use,
+]);
 
 fn it_conforms<D: Design<Platform>>() {
     let (allocator, memory) = machine::<D>(4, 16_384);

@@ -5,9 +5,9 @@ use std::sync::atomic::AtomicU64;
 use freehold::designs::{Design, Freehold};
 use freehold_conformance::{Tally, Torture, Worker};
 
-use crate::machine::{Platform, machine, run_on, test_designs};
+use crate::machine::{Platform, machine, run_on};
 
-test_designs!([threads_share_memory, memory_is_short]);
+test_designs!(Platform: [threads_share_memory, memory_is_short]);
 
 /// Two CPUs, each with a thread and a handler, which runs between the thread's steps.
 fn run<D: Design<Platform> + Sync>(frames: u64, slots: usize) -> Tally {

@@ -10,11 +10,12 @@ use freehold_host::{
     Arena, ArenaBuilder, Backing, FrameArena, HostError, Leases, Numa, Placement, allowed_cpus,
     bind_current_thread,
 };
-use freehold_lru::{Claim, LruSettings, Owner, Verdict};
+use freehold_lru::LruSettings;
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
 use crate::calls::{request, take_all};
 use crate::refuse::{Refused, refuse, refusing};
+use crate::tebibyte::Idle;
 use crate::two_nodes::two_nodes;
 
 const MIB: usize = 1 << 20;
@@ -225,24 +226,10 @@ fn calls_on_frames_say_what_was_refused() {
     is_whole(&frames);
 }
 
-struct Dropped;
-
-impl Owner for Dropped {
-    fn reclaim(&self, _frame: Pfn) -> Verdict {
-        Verdict::Drop
-    }
-    fn forget(&self, _frame: Pfn, claim: Claim<'_>) {
-        if let Some(claimed) = claim.take() {
-            claimed.commit();
-        }
-    }
-    fn release(&self, _frames: &[Pfn], _order: Order) {}
-}
-
 #[test]
 fn an_lru_needs_addresses_and_nothing_else() {
     let frames = builder().build_frames().unwrap();
-    let lru = || frames.lru(&LruSettings::default(), Dropped);
+    let lru = || frames.lru(&LruSettings::default(), Idle);
     let refused = mmap(ENOMEM).with(2, libc::PROT_NONE);
     let Some(made) = refusing(&[refused], || lru().map(drop)) else { return };
     names(&made.expect_err("no addresses"), "cannot map", ENOMEM);

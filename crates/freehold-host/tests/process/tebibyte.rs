@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 const TIB: usize = 1 << 40;
 
 /// An owner of no content.
-struct Idle;
+pub(crate) struct Idle;
 
 impl Owner for Idle {
     fn reclaim(&self, _: Pfn) -> Verdict {

@@ -109,7 +109,7 @@ fn check_cases<T: Count>(
     let mut tally = T::default();
     for (case, outcome) in cases.iter().zip(outcomes) {
         match outcome {
-            Ok(of_seed) => tally.add(&of_seed),
+            Ok(of_seed) => tally.add(&of_seed)?,
             Err(error) => return Err(failed(args, case, &error, play)),
         }
     }

@@ -1,36 +1,45 @@
 //! Statistics of what was done.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
-use serde::Serialize;
-use serde_json::{Map, Value, from_value, to_value};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{from_value, to_value};
 
 /// Statistics, over one seed or many.
-pub(super) trait Count: Default + Serialize + Send {
+pub(super) trait Count: Default + Serialize + DeserializeOwned + Send {
     /// What is told of them, with the names of fields where their values come.
     const TEXT: &'static str;
 
-    /// Adds what another seed did.
-    fn add(&mut self, other: &Self);
+    /// All of them by name.
+    fn fields(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(from_value(to_value(self)?)?)
+    }
+
+    /// Adds what another seed did: of a field whose name ends in `_max`, the larger one counts.
+    fn add(&mut self, other: &Self) -> Result<()> {
+        let mut sum = self.fields()?;
+        for (name, more) in other.fields()? {
+            let is_max = name.ends_with("_max");
+            let own = sum.entry(name).or_default();
+            *own = if is_max { more.max(*own) } else { *own + more };
+        }
+        *self = from_value(to_value(sum)?)?;
+        Ok(())
+    }
 
     /// The text with the values.
     fn told(&self) -> Result<String> {
-        let fields: Map<String, Value> = from_value(to_value(self)?)?;
-        let told = |text: String, (name, value): (&String, &Value)| {
+        let told = |text: String, (name, value): (&String, &u64)| {
             text.replace(&format!("{{{name}}}"), &value.to_string())
         };
-        Ok(fields.iter().fold(Self::TEXT.to_owned(), told))
+        Ok(self.fields()?.iter().fold(Self::TEXT.to_owned(), told))
     }
 }
 
-/// Adds these fields of one value to those of another.
-macro_rules! add {
-    ($to:ident, $from:ident: $($field:ident),*) => {
-        $($to.$field += $from.$field;)*
-    };
-}
-
 /// The operations on an allocator.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Tally {
     pub(super) operations: u64,
     pub(super) allocations: u64,
@@ -61,16 +70,10 @@ impl Count for Tally {
         refused, {validations} checks in the middle, {probes} reads of counters, {departures} CPUs \
         departed, {fights} racing frees, {moves} blocks moved, {ranges} ranges, {removals} \
         removed, {leases} leases, {interrupts} interrupts.";
-
-    fn add(&mut self, other: &Tally) {
-        add!(self, other:
-            operations, allocations, refusals, validations, probes, departures, fights, moves,
-            ranges, removals, leases, interrupts);
-    }
 }
 
 /// The results of runs in which a CPU stops forever.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct StopTally {
     pub(super) runs: u64,
     /// Runs in which a CPU stopped; in the others, it had ended its work before.
@@ -99,16 +102,10 @@ impl Count for StopTally {
         {waited} waited for it forever, {served} were served, {short} failed for lack of memory\n\
         (of these, {shortages} could have had any frame), and {would_wait} failed rather than \
         wait.";
-
-    fn add(&mut self, other: &Self) {
-        add!(self, other:
-            runs, stopped, with_lock, in_section, irqs_off, waited, served, short, shortages,
-            would_wait);
-    }
 }
 
 /// The operations on an LRU.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct LruTally {
     pub(super) operations: u64,
     /// Blocks that were looked up.
@@ -151,16 +148,10 @@ impl Count for LruTally {
         {regrouped} to another group, {moves} moved by compaction, {pins} pinned, {groups_made} \
         groups made,\n{groups_removed} removed with {inherited} frames, {refaults} blocks read \
         again, {restored} of them soon, {large} large,\n{departures} CPUs departed.";
-
-    fn add(&mut self, other: &Self) {
-        add!(self, other:
-            operations, reads, hits, large, released, reclaimed, isolated, regrouped, busy, moves,
-            groups_made, groups_removed, inherited, refaults, restored, pins, departures);
-    }
 }
 
 /// What threads have done to an allocator on this machine.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub(super) struct ThreadsTally {
     /// Steps of all threads, each of which allocates, frees, or both.
     pub(super) operations: u64,
@@ -192,13 +183,6 @@ impl Count for ThreadsTally {
         {fights} racing frees,\n{compactions} compactions, {moves} blocks moved, {ranges} ranges, \
         {purged} frames purged, {removals} times memory removed,\n{validations} checks in the \
         middle.";
-
-    fn add(&mut self, other: &Self) {
-        self.threads_max = self.threads_max.max(other.threads_max);
-        add!(self, other:
-            operations, allocations, refusals, frees, leased, fights, compactions, moves, ranges,
-            purged, removals, validations);
-    }
 }
 
 #[cfg(test)]

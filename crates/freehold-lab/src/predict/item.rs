@@ -99,17 +99,6 @@ pub(super) enum Unit {
     Ns,
 }
 
-impl Unit {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Unit::Share => "share",
-            Unit::Ratio => "ratio",
-            Unit::PerSecond => "per_second",
-            Unit::Ns => "ns",
-        }
-    }
-}
-
 impl Published {
     /// The table with this text.
     pub(super) fn parse(text: &str) -> Result<Self> {

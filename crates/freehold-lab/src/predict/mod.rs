@@ -50,7 +50,7 @@ pub(crate) fn predict(args: &PredictArgs) -> Result<()> {
     match () {
         () if args.markdown => out!("{}", page::markdown(&published, &outcomes)),
         () if args.json => out!("{}", serde_json::to_string_pretty(&document(&outcomes))?),
-        () if args.csv => csv(&outcomes).print()?,
+        () if args.csv => csv(&document(&outcomes)).print()?,
         () => page::print(&outcomes)?,
     }
     Ok(())
@@ -124,8 +124,9 @@ fn document(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Value {
     json!({"schema": SCHEMA, "figures": figures.collect::<Vec<_>>()})
 }
 
-fn csv(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Csv {
-    let headings = [
+/// The figures of the document, but for what is said of the items themselves.
+fn csv(document: &Value) -> Csv {
+    let columns = [
         "name",
         "source",
         "machine",
@@ -139,25 +140,13 @@ fn csv(outcomes: &[(&Item, Vec<Outcome<'_>>)]) -> Csv {
         "predicted_as_linux",
         "run",
     ];
-    let mut table = Csv::new(headings);
-    for (item, of_item) in outcomes {
-        for outcome in of_item {
-            let figure = outcome.figure;
-            table.row([
-                item.name.clone(),
-                item.source.clone(),
-                item.machine.clone(),
-                item.kernel.clone(),
-                figure.what.clone(),
-                figure.unit.name().to_owned(),
-                figure.published.to_string(),
-                outcome.predicted.to_string(),
-                or_empty(outcome.ratio()),
-                item.linux.clone().unwrap_or_default(),
-                or_empty(outcome.as_linux),
-                figure.run(item).to_owned(),
-            ]);
-        }
+    let mut table = Csv::new(columns);
+    for figure in document["figures"].as_array().into_iter().flatten() {
+        table.row(columns.map(|column| match &figure[column] {
+            Value::Null => String::new(),
+            Value::Number(number) => or_empty(number.as_f64()),
+            value => value.as_str().expect("figures have words and numbers").to_owned(),
+        }));
     }
     table
 }

@@ -80,7 +80,8 @@ pub(crate) fn print_columns(
     Ok(())
 }
 
-fn table(results: &[RunResult], columns: &[Column], more: &[Column]) -> Table {
+/// A line for each result: its design and CPUs, these columns, and more of them.
+pub(crate) fn table(results: &[RunResult], columns: &[Column], more: &[Column]) -> Table {
     let all = || columns.iter().chain(more);
     let headings = ["design", "cpus"].into_iter().chain(all().map(|column| column.heading));
     let mut table = Table::new(headings).numbers_from(1);

@@ -22,6 +22,8 @@ mod owner;
 mod random;
 #[path = "../common/seen_mutex.rs"]
 mod seen_mutex;
+#[path = "../common/tested.rs"]
+mod tested;
 
 #[path = "../native/by_type.rs"]
 mod by_type;
@@ -29,3 +31,7 @@ mod by_type;
 mod geometry;
 #[path = "../native/stress.rs"]
 mod stress;
+
+// Not every binary uses everything here.
+const _: fn(&tested::Tested<freehold::designs::Freehold<common::TestPlatform>>) =
+    tested::check_whole;

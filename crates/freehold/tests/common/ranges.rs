@@ -1,33 +1,18 @@
 //! Memory with obstacles to ranges.
 
-use crate::common::TestPlatform;
-use crate::machine::Machine;
 use crate::owner::Owner;
 use crate::random::Random;
-use freehold::designs::Design;
-use freehold::{Config, FrameCount, Immovable, MemoryRange, NodeId, Pfn, RangeRequest, Request};
+use crate::tested::{TestDesign, Tested, build, frames, range};
+use freehold::{Immovable, MemoryRange, NodeId, RangeRequest, Request};
 
 pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
 
-pub(crate) fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
+pub(crate) fn with<D: TestDesign>(ranges: &[MemoryRange], min_free: u64) -> Tested<D> {
+    build(ranges, &[0, 1], min_free)
 }
 
-pub(crate) fn with<D: Design<TestPlatform>>(
-    ranges: &[MemoryRange],
-    min_free: u64,
-) -> Machine<TestPlatform, D> {
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config::new(ranges, &CPUS).min_free(min_free);
-    Machine::new(TestPlatform, &config, &D::Settings::default())
-}
-
-pub(crate) fn machine<D: Design<TestPlatform>>(frames: u64) -> Machine<TestPlatform, D> {
+pub(crate) fn machine<D: TestDesign>(frames: u64) -> Tested<D> {
     with(&[range(0, frames)], 0)
-}
-
-pub(crate) fn frames(count: u64) -> FrameCount {
-    FrameCount::new(count)
 }
 
 pub(crate) fn ask(count: u64) -> RangeRequest {
@@ -35,8 +20,8 @@ pub(crate) fn ask(count: u64) -> RangeRequest {
 }
 
 /// Movable single frames and some unmovable ones, at random places; returns the latter.
-pub(crate) fn sprinkle<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
+pub(crate) fn sprinkle<D: TestDesign>(
+    machine: &Tested<D>,
     span: u64,
     random: &mut Random,
     (movable, fixed): (usize, usize),

@@ -1,29 +1,23 @@
 //! Fragmented memory, for compaction.
 
-use freehold::designs::Design;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::{Order, Request};
 
-use super::common::TestPlatform;
-use super::machine::Machine;
 use crate::owner::Owner;
 use crate::random::Random;
+use crate::tested::{TestDesign, Tested, build, range};
 
 pub(crate) const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 pub(crate) const PAGEBLOCKS: u64 = 16;
 pub(crate) const SPAN: u64 = PAGEBLOCKS * PAGEBLOCK;
-pub(crate) const CPUS: [NodeId; 2] = [NodeId::new(0); 2];
 
-pub(crate) fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(SPAN))];
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config::new(&ranges, &CPUS).min_free(min_free);
-    Machine::new(TestPlatform, &config, &D::Settings::default())
+pub(crate) fn machine<D: TestDesign>(min_free: u64) -> Tested<D> {
+    build(&[range(0, SPAN)], &[0, 0], min_free)
 }
 
 /// Fills all memory with movable blocks of these orders, in random turns, then frees random blocks
 /// until only so many percent are in use.
-pub(crate) fn scatter<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
+pub(crate) fn scatter<D: TestDesign>(
+    machine: &Tested<D>,
     random: &mut Random,
     orders: &[u8],
     percent: u64,

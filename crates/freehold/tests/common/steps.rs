@@ -91,6 +91,12 @@ pub(crate) fn stop_at<R>(
     (result, unused.is_none())
 }
 
+/// Runs a case for each step of a call, the first being 0, until it tells that the call was not
+/// stopped. Returns how often it was.
+pub(crate) fn at_each_step(mut case: impl FnMut(u64) -> bool) -> u64 {
+    (0..).find(|&step| !case(step)).expect("each call ends")
+}
+
 /// For the end of the nested call: makes the call stop again, before its step of this number from
 /// here.
 pub(crate) fn stop_again(step: u64, kind: Kind, meanwhile: impl FnOnce() + 'static) {
@@ -272,5 +278,6 @@ const _: () = {
     let _: fn() -> bool = irqs_are_off;
     let _: fn(fn()) -> (u64, ()) = steps_of;
     let _: fn(u64, Kind, fn()) = stop_again;
+    let _: fn(fn(u64) -> bool) -> u64 = at_each_step;
     let _ = Kind::Interrupt;
 };

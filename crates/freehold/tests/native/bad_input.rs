@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use crate::common::TestPlatform;
 use crate::designs::fixed;
 use crate::machine::Machine;
-use freehold::designs::Design;
+use crate::tested::{TestDesign, Tested, range};
 use freehold::{
     BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata, NodeId,
     Order, PageAllocator, Pfn, Request, ZoneKind, ZoneStats,
@@ -16,10 +16,6 @@ use freehold_linux::{Pcp, ZoneLock};
 
 const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
 
-const fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-}
-
 /// A hole lies from 1024 to 2048, and no memory from 3000 on.
 const RANGES: [MemoryRange; 3] = [
     range(0, 1024),
@@ -28,29 +24,27 @@ const RANGES: [MemoryRange; 3] = [
 ];
 
 /// Lists that move four frames at a time.
-fn settings<D: Design<TestPlatform>>() -> D::Settings {
+fn settings<D: TestDesign>() -> D::Settings {
     fixed(&D::Settings::default(), 4, 8)
 }
 
-fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
+fn machine<D: TestDesign>() -> Tested<D> {
     let span = Some((Pfn::new(0), FrameCount::new(8192)));
     let config = Config::new(&RANGES, &CPUS).span(span);
     Machine::new(TestPlatform, &config, &settings::<D>())
 }
 
-fn books<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-) -> (Events, Vec<ZoneStats>, Census) {
+fn books<D: TestDesign>(machine: &Tested<D>) -> (Events, Vec<ZoneStats>, Census) {
     let census = machine.validate().expect("the books are right");
     (machine.events(), machine.zones().collect(), census)
 }
 
 /// Checks that `call` fails with `error` and changes nothing.
 #[track_caller]
-fn refused<D: Design<TestPlatform>, T: std::fmt::Debug>(
-    machine: &Machine<TestPlatform, D>,
+fn refused<D: TestDesign, T: std::fmt::Debug>(
+    machine: &Tested<D>,
     error: Error,
-    call: impl Fn(&Machine<TestPlatform, D>) -> Result<T, Error>,
+    call: impl Fn(&Tested<D>) -> Result<T, Error>,
 ) {
     let before = books(machine);
     assert_eq!(call(machine).expect_err("the call is refused"), error);
@@ -59,15 +53,15 @@ fn refused<D: Design<TestPlatform>, T: std::fmt::Debug>(
 
 /// Checks that no allocator is built for `config`.
 #[track_caller]
-fn unbuildable<D: Design<TestPlatform>>(error: Error, config: &Config<'_>) {
+fn unbuildable<D: TestDesign>(error: Error, config: &Config<'_>) {
     let settings = D::Settings::default();
     let layout = PageAllocator::<TestPlatform, D>::layout(config, &settings);
     assert_eq!(layout.expect_err("the configuration is refused"), error);
-    let built = Machine::<TestPlatform, D>::try_new(TestPlatform, config, &settings);
+    let built = Tested::<D>::try_new(TestPlatform, config, &settings);
     assert_eq!(built.err(), Some(error));
 }
 
-fn orders_too_large<D: Design<TestPlatform>>() {
+fn orders_too_large<D: TestDesign>() {
     let machine = machine::<D>();
     for order in [D::ORDER_MAX.get() + 1, 32, 63, 64, 255].map(Order::new) {
         let request = Request::new(order);
@@ -79,7 +73,7 @@ fn orders_too_large<D: Design<TestPlatform>>() {
     }
 }
 
-fn unknown_nodes<D: Design<TestPlatform>>() {
+fn unknown_nodes<D: TestDesign>() {
     let machine = machine::<D>();
     for node in [2, 3, 1000, u16::MAX].map(NodeId::new) {
         let request = Request::default().node(node);
@@ -90,7 +84,7 @@ fn unknown_nodes<D: Design<TestPlatform>>() {
     }
 }
 
-fn unknown_cpus<D: Design<TestPlatform>>() {
+fn unknown_cpus<D: TestDesign>() {
     let machine = machine::<D>();
     for cpu in [2, 3, u32::MAX].map(CpuId::new) {
         refused(&machine, Error::UnknownCpu, |machine| machine.drain(cpu));
@@ -98,7 +92,7 @@ fn unknown_cpus<D: Design<TestPlatform>>() {
     }
 }
 
-fn foreign_frees<D: Design<TestPlatform>>() {
+fn foreign_frees<D: TestDesign>() {
     let machine = machine::<D>();
     // In a hole, in an unmanaged tail of a pageblock, past all memory, outside the metadata.
     for pfn in [1024, 2047, 3000, 3071, 7000, 8192, 1 << 40, u64::MAX].map(Pfn::new) {
@@ -108,7 +102,7 @@ fn foreign_frees<D: Design<TestPlatform>>() {
     refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::BUDDY_MAX));
 }
 
-fn a_bulk_free_stops_at_the_first_bad_block<D: Design<TestPlatform>>() {
+fn a_bulk_free_stops_at_the_first_bad_block<D: TestDesign>() {
     let machine = machine::<D>();
     let mut blocks = [Pfn::default(); 200];
     assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks), Ok(200));
@@ -136,7 +130,7 @@ fn a_bulk_free_stops_at_the_first_bad_block<D: Design<TestPlatform>>() {
     machine.validate().expect("the books are right");
 }
 
-fn bad_ranges<D: Design<TestPlatform>>() {
+fn bad_ranges<D: TestDesign>() {
     let machine = machine::<D>();
     for range in [range(6144, 0), range(u64::MAX, 1), range(u64::MAX - 5, 10)] {
         refused(&machine, Error::BadRange, |machine| machine.add_memory(range));
@@ -148,7 +142,7 @@ fn bad_ranges<D: Design<TestPlatform>>() {
     unbuildable::<D>(Error::BadRange, &Config::new(&[range(0, 1)], &CPUS).span(span));
 }
 
-fn overlapping_ranges<D: Design<TestPlatform>>() {
+fn overlapping_ranges<D: TestDesign>() {
     let machine = machine::<D>();
     for range in [range(0, 1), range(1023, 2), range(1000, 1000), range(512, 10), range(0, 1024)] {
         refused(&machine, Error::RangeOverlaps, |machine| machine.add_memory(range));
@@ -164,7 +158,7 @@ fn overlapping_ranges<D: Design<TestPlatform>>() {
     }
 }
 
-fn ranges_outside_the_span<D: Design<TestPlatform>>() {
+fn ranges_outside_the_span<D: TestDesign>() {
     let machine = machine::<D>();
     for range in [range(8192, 1), range(8191, 2), range(1 << 50, 10), range(6144, 1 << 50)] {
         refused(&machine, Error::OutsideSpan, |machine| machine.add_memory(range));
@@ -175,7 +169,7 @@ fn ranges_outside_the_span<D: Design<TestPlatform>>() {
     }
 }
 
-fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
+fn zones_that_share_a_pageblock<D: TestDesign>() {
     let machine = machine::<D>();
     // The last pageblock of node 1 ends at 3072.
     for range in [range(3071, 1), range(3000, 500)] {
@@ -197,7 +191,7 @@ fn zones_that_share_a_pageblock<D: Design<TestPlatform>>() {
     }
 }
 
-fn spans_too_large<D: Design<TestPlatform>>() {
+fn spans_too_large<D: TestDesign>() {
     let too_large = [(0, 1 << 32), (0, 1 << 60), (1 << 62, (1 << 32) + 1), (u64::MAX - 9, 9)];
     for (first, frames) in too_large {
         let span = Some((Pfn::new(first), FrameCount::new(frames)));
@@ -213,7 +207,7 @@ fn spans_too_large<D: Design<TestPlatform>>() {
     assert!(PageAllocator::<TestPlatform, D>::layout(&config, &D::Settings::default()).is_ok());
 }
 
-fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
+fn records_of_frames_too_far_apart<D: TestDesign>() {
     if ["freehold", "llfree"].contains(&D::NAME) {
         return; // They have no such records.
     }
@@ -226,7 +220,7 @@ fn records_of_frames_too_far_apart<D: Design<TestPlatform>>() {
     }
 }
 
-fn topologies_without_memory_or_cpus<D: Design<TestPlatform>>() {
+fn topologies_without_memory_or_cpus<D: TestDesign>() {
     unbuildable::<D>(Error::BadTopology, &Config::new(&RANGES, &[]));
     unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS));
     // Room for memory, but no zone that it could belong to.
@@ -234,13 +228,13 @@ fn topologies_without_memory_or_cpus<D: Design<TestPlatform>>() {
     unbuildable::<D>(Error::BadTopology, &Config::new(&[], &CPUS).span(span));
 }
 
-fn too_many_zones<D: Design<TestPlatform>>() {
+fn too_many_zones<D: TestDesign>() {
     let spare_zones: Vec<_> =
         (0..1025u16).flat_map(|node| ZoneKind::ALL.map(|kind| (NodeId::new(node), kind))).collect();
     unbuildable::<D>(Error::BadTopology, &Config::new(&RANGES, &CPUS).spare_zones(&spare_zones));
 }
 
-fn distance_tables_of_a_wrong_length<D: Design<TestPlatform>>() {
+fn distance_tables_of_a_wrong_length<D: TestDesign>() {
     for len in [1, 3, 5, 9] {
         let distances = vec![10; len];
         unbuildable::<D>(Error::BadDistances, &Config::new(&RANGES, &CPUS).distances(&distances));
@@ -264,7 +258,7 @@ fn settings_out_of_range() {
     }
 }
 
-fn metadata_too_small_or_misaligned<D: Design<TestPlatform>>() {
+fn metadata_too_small_or_misaligned<D: TestDesign>() {
     let config = Config::new(&RANGES, &CPUS);
     let settings = D::Settings::default();
     let size =

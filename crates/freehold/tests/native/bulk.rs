@@ -1,46 +1,28 @@
 //! Bulk allocation in the two ways of the kernel, into an array and onto a list, and in Freehold's.
 
-use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
-use freehold::designs::Design;
-use freehold::{
-    Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, Watermark, ZoneKind,
-};
+use crate::common::TestPlatform;
+use crate::tested::{TestDesign, Tested, build, check_whole, range};
+use freehold::{Error, NodeId, Order, Pfn, Request, Watermark};
 
 const FRAMES: u64 = 4096;
 
 /// Two nodes of 16 MiB and a CPU near each, with a reserve of so many frames over all.
-fn machine<D: Design<TestPlatform>>(min_free: u64) -> Machine<TestPlatform, D> {
-    run_on(0);
-    let range = |node: u16| {
-        MemoryRange::new(Pfn::new(u64::from(node) * FRAMES), FrameCount::new(FRAMES))
-            .on_node(NodeId::new(node))
-            .in_zone(ZoneKind::Normal)
-    };
-    let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config::new(&ranges, &cpus).min_free(min_free);
-    Machine::new(TestPlatform, &config, &D::Settings::default())
+fn machine<D: TestDesign>(min_free: u64) -> Tested<D> {
+    build(&[range(0, FRAMES), range(FRAMES, FRAMES).on_node(NodeId::new(1))], &[0, 1], min_free)
 }
 
 /// Fills `slots` as `full` says, with frames of the machine.
-fn slots<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    full: &[bool],
-) -> Vec<Option<Pfn>> {
+fn slots<D: TestDesign>(machine: &Tested<D>, full: &[bool]) -> Vec<Option<Pfn>> {
     let one = || machine.alloc(Request::default()).expect("there is memory");
     full.iter().map(|&full| full.then(one)).collect()
 }
 
 /// Frees everything in the slots, which proves that no frame occurs twice.
-fn free_all<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    slots: impl IntoIterator<Item = Option<Pfn>>,
-) {
+fn free_all<D: TestDesign>(machine: &Tested<D>, slots: impl IntoIterator<Item = Option<Pfn>>) {
     slots.into_iter().flatten().for_each(|pfn| machine.free(pfn, Order::ZERO).unwrap());
 }
 
-fn only_empty_slots_are_filled<D: Design<TestPlatform>>() {
+fn only_empty_slots_are_filled<D: TestDesign>() {
     let machine = machine::<D>(0);
     for full in [0b0000_0000_u32, 0b0000_0111, 0b1010_0110, 0b1000_0000, 0b0111_1111] {
         let full: Vec<_> = (0..8).map(|bit| full >> bit & 1 != 0).collect();
@@ -52,11 +34,10 @@ fn only_empty_slots_are_filled<D: Design<TestPlatform>>() {
         }
         free_all(&machine, slots);
     }
-    machine.drain_all();
-    assert_eq!(machine.validate().unwrap().allocated, FrameCount::ZERO);
+    check_whole(&machine);
 }
 
-fn full_and_empty_arrays_need_nothing<D: Design<TestPlatform>>() {
+fn full_and_empty_arrays_need_nothing<D: TestDesign>() {
     let machine = machine::<D>(0);
     assert_eq!(machine.alloc_into_slots(Request::default(), &mut []), Ok(0));
     assert_eq!(machine.alloc_onto_list(Request::default(), 0, &mut vec![]), Ok(0));
@@ -66,7 +47,7 @@ fn full_and_empty_arrays_need_nothing<D: Design<TestPlatform>>() {
     assert_eq!(machine.events(), events);
 }
 
-fn a_list_grows_by_what_is_added<D: Design<TestPlatform>>() {
+fn a_list_grows_by_what_is_added<D: TestDesign>() {
     let machine = machine::<D>(0);
     let mut list = vec![machine.alloc(Request::default()).unwrap()];
     assert_eq!(machine.alloc_onto_list(Request::default(), 300, &mut list), Ok(300));
@@ -76,11 +57,10 @@ fn a_list_grows_by_what_is_added<D: Design<TestPlatform>>() {
     assert_eq!(machine.alloc_onto_list(Request::new(order), 9, &mut blocks), Ok(9));
     list.iter().for_each(|&pfn| machine.free(pfn, Order::ZERO).unwrap());
     blocks.iter().for_each(|&pfn| machine.free(pfn, order).unwrap());
-    machine.drain_all();
-    assert_eq!(machine.validate().unwrap().allocated, FrameCount::ZERO);
+    check_whole(&machine);
 }
 
-fn a_node_without_enough_to_spare_gives_one<D: Design<TestPlatform>>() {
+fn a_node_without_enough_to_spare_gives_one<D: TestDesign>() {
     // A quarter of all memory is reserved, and the rest of node 0 is in use but for 100 frames.
     let machine = machine::<D>(2 * FRAMES / 4);
     let low = machine.zones().next().unwrap().marks.low.get();
@@ -102,7 +82,7 @@ fn a_node_without_enough_to_spare_gives_one<D: Design<TestPlatform>>() {
     assert_eq!(machine.alloc_bulk(Request::default(), &mut all), Ok(200));
 }
 
-fn without_memory_what_is_there_is_counted<D: Design<TestPlatform>>() {
+fn without_memory_what_is_there_is_counted<D: TestDesign>() {
     let machine = machine::<D>(0);
     let mut slots = slots(&machine, &[true, true, false, true, false]);
     while machine.alloc(Request::default()).is_ok() {}
@@ -112,7 +92,7 @@ fn without_memory_what_is_there_is_counted<D: Design<TestPlatform>>() {
     assert_eq!(machine.alloc_into_slots(too_large, &mut slots), Err(Error::OrderTooLarge));
 }
 
-fn no_count_is_too_large<D: Design<TestPlatform>>() {
+fn no_count_is_too_large<D: TestDesign>() {
     for (order, count) in [(0, usize::MAX), (0, usize::MAX - 5000), (9, 1 << 55), (3, 1 << 61)] {
         let (machine, mut list) = (machine::<D>(1000), vec![]);
         // No zone can spare so much.

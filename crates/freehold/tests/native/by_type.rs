@@ -1,13 +1,9 @@
 //! Free blocks by type, as counted without a lock.
 
-use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
+use crate::common::TestPlatform;
 use crate::random::Random;
-use freehold::designs::Design;
-use freehold::{
-    Config, FrameCount, FreeByType, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
-    Watermark, ZoneKind,
-};
+use crate::tested::{TestDesign, Tested, build, range};
+use freehold::{FreeByType, MigrateType, Order, Request, Watermark, ZoneKind};
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const FRAMES: u64 = 16 * PAGEBLOCK;
@@ -15,19 +11,12 @@ const ORDERS: usize = Order::PAGEBLOCK.index() + 1;
 const HALF: u64 = PAGEBLOCK / 2;
 
 /// Two zones, the second one with half a pageblock at its end.
-fn machine<D: Design<TestPlatform>>() -> Machine<TestPlatform, D> {
-    run_on(0);
-    let ranges = [
-        MemoryRange::new(Pfn::new(PAGEBLOCK), FrameCount::new(FRAMES)),
-        MemoryRange::new(Pfn::new(PAGEBLOCK + FRAMES), FrameCount::new(FRAMES + HALF))
-            .in_zone(ZoneKind::Movable),
-    ];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    Machine::new(TestPlatform, &config, &D::Settings::default())
+fn machine<D: TestDesign>() -> Tested<D> {
+    let second = range(PAGEBLOCK + FRAMES, FRAMES + HALF).in_zone(ZoneKind::Movable);
+    build(&[range(PAGEBLOCK, FRAMES), second], &[0, 0], 0)
 }
 
-fn of_zone<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>, zone: usize) -> FreeByType {
+fn of_zone<D: TestDesign>(machine: &Tested<D>, zone: usize) -> FreeByType {
     machine.free_by_type(zone).expect("there is such a zone")
 }
 
@@ -35,7 +24,7 @@ fn frames_of(blocks: &[u64]) -> u64 {
     blocks.iter().enumerate().map(|(order, count)| count << order).sum()
 }
 
-fn at_first_all_is_movable_and_in_the_largest_blocks<D: Design<TestPlatform>>() {
+fn at_first_all_is_movable_and_in_the_largest_blocks<D: TestDesign>() {
     let machine = machine::<D>();
     // The zone begins with the upper half of a block of the largest order.
     let FreeByType { blocks, pageblocks } = of_zone(&machine, 0);
@@ -50,7 +39,7 @@ fn at_first_all_is_movable_and_in_the_largest_blocks<D: Design<TestPlatform>>() 
     assert_eq!(of_zone(&machine, 1).blocks[MigrateType::Movable.index()][half], 1);
 }
 
-fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
+fn a_type_has_what_it_was_given_and_does_not_use<D: TestDesign>() {
     let machine = machine::<D>();
     // A pageblock or more for each of these types; movable content is in the other zone.
     for migratetype in MigrateType::ALL {
@@ -79,7 +68,7 @@ fn a_type_has_what_it_was_given_and_does_not_use<D: Design<TestPlatform>>() {
 
 /// Asks for blocks of each order from one frame free to all, in random turns: there is one exactly
 /// if it can be allocated, also if only a CPU has it.
-fn a_block_is_there_if_it_can_be_had<D: Design<TestPlatform>>() {
+fn a_block_is_there_if_it_can_be_had<D: TestDesign>() {
     let (machine, mut random) = (machine::<D>(), Random(3));
     let any = Request::default().watermark(Watermark::Ignore);
     let mut held: Vec<_> = std::iter::from_fn(|| machine.alloc(any).ok()).collect();

@@ -5,14 +5,12 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::TestPlatform;
 use crate::designs::movable_together;
-use crate::machine::Machine;
 use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
-use crate::scattered::{CPUS, PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
-use freehold::designs::Design;
+use crate::scattered::{PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
+use crate::tested::{TestDesign, Tested, build, range};
 use freehold::{
-    Config, Error, FrameCount, Immovable, MemoryRange, MigrateError, MigrateType, NodeId, Order,
-    Pfn, Request, ZoneKind,
+    Error, FrameCount, Immovable, MigrateError, MigrateType, NodeId, Order, Pfn, Request, ZoneKind,
 };
 
 test_designs!(TestPlatform: [
@@ -28,12 +26,12 @@ test_designs!(TestPlatform: [
     zones_are_compacted_by_themselves,
 ]);
 
-fn free_pageblocks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
+fn free_pageblocks<D: TestDesign>(machine: &Tested<D>) -> u64 {
     machine.drain_all();
     machine.zones().map(|zone| zone.free_pageblocks()).sum()
 }
 
-fn free_memory_comes_to_lie_together<D: Design<TestPlatform>>() {
+fn free_memory_comes_to_lie_together<D: TestDesign>() {
     for (orders, percent, spare) in [
         (&[0][..], 50, 1),
         (&[0], 10, 1),
@@ -66,7 +64,7 @@ fn free_memory_comes_to_lie_together<D: Design<TestPlatform>>() {
     }
 }
 
-fn compacting_twice_moves_nothing_more<D: Design<TestPlatform>>() {
+fn compacting_twice_moves_nothing_more<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(7), &[0], 40);
     let first = machine.compact(&owner);
@@ -75,7 +73,7 @@ fn compacting_twice_moves_nothing_more<D: Design<TestPlatform>>() {
     assert!(second.migrated.get() < PAGEBLOCK, "at most the pageblock in the middle: {second:?}");
 }
 
-fn content_that_does_not_move_stays_and_nothing_else_changes<D: Design<TestPlatform>>() {
+fn content_that_does_not_move_stays_and_nothing_else_changes<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(1), &[0, 1], 50);
     settle(&*machine);
@@ -89,7 +87,7 @@ fn content_that_does_not_move_stays_and_nothing_else_changes<D: Design<TestPlatf
 
 /// A target that the owner refused may be kept for the next block, and is nobody's content
 /// meanwhile.
-fn owners_are_asked_for_their_content_alone<D: Design<TestPlatform>>() {
+fn owners_are_asked_for_their_content_alone<D: TestDesign>() {
     for orders in [&[0][..], &[0, 0, 0, 3], &[1, 2]] {
         let machine = machine::<D>(0);
         let owner = scatter(&machine, &mut Random(5), orders, 30);
@@ -106,7 +104,7 @@ fn owners_are_asked_for_their_content_alone<D: Design<TestPlatform>>() {
     }
 }
 
-fn unmovable_content_is_never_asked_for<D: Design<TestPlatform>>() {
+fn unmovable_content_is_never_asked_for<D: TestDesign>() {
     let machine = machine::<D>(0);
     let random = &mut Random(2);
     let owner = Owner::new(4000, SPAN);
@@ -136,7 +134,7 @@ fn unmovable_content_is_never_asked_for<D: Design<TestPlatform>>() {
     assert!(!asked.borrow().is_empty());
 }
 
-fn owners_that_fail_now_and_then_lose_nothing<D: Design<TestPlatform>>() {
+fn owners_that_fail_now_and_then_lose_nothing<D: TestDesign>() {
     for every in [2, 3, 7] {
         let machine = machine::<D>(0);
         let owner = scatter(&machine, &mut Random(every), &[0, 2], 50);
@@ -157,7 +155,7 @@ fn owners_that_fail_now_and_then_lose_nothing<D: Design<TestPlatform>>() {
     }
 }
 
-fn blocks_are_made_for_requests_until_little_is_left<D: Design<TestPlatform>>() {
+fn blocks_are_made_for_requests_until_little_is_left<D: TestDesign>() {
     for order in [1, 3, 4, 8, 9, 10].map(Order::new) {
         for migratetype in MigrateType::ALL {
             let machine = machine::<D>(64);
@@ -189,7 +187,7 @@ fn blocks_are_made_for_requests_until_little_is_left<D: Design<TestPlatform>>() 
     }
 }
 
-fn requests_that_need_no_compaction_cause_none<D: Design<TestPlatform>>() {
+fn requests_that_need_no_compaction_cause_none<D: TestDesign>() {
     let machine = machine::<D>(0);
     let never = Picky(&Owner::new(1, SPAN), |_, _, _| panic!("there is no need"));
     machine.alloc_compacting(Request::new(Order::BUDDY_MAX), &never).expect("all is free");
@@ -204,7 +202,7 @@ fn requests_that_need_no_compaction_cause_none<D: Design<TestPlatform>>() {
     assert_eq!(machine.events().compactions, 0);
 }
 
-fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
+fn failures_put_off_further_attempts<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(3), &[0], 50);
     // As in Linux, smaller orders are deferred as well until one has succeeded.
@@ -242,15 +240,11 @@ fn failures_put_off_further_attempts<D: Design<TestPlatform>>() {
     check_books(&*machine, owner.check());
 }
 
-fn zones_are_compacted_by_themselves<D: Design<TestPlatform>>() {
-    let ranges = [
-        MemoryRange::new(Pfn::new(0), FrameCount::new(2048)).in_zone(ZoneKind::Dma32),
-        MemoryRange::new(Pfn::new(2048), FrameCount::new(1900)),
-        // A hole within a pageblock, and the next zone.
-        MemoryRange::new(Pfn::new(4096), FrameCount::new(3000)).on_node(NodeId::new(1)),
-    ];
-    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
+fn zones_are_compacted_by_themselves<D: TestDesign>() {
+    let low = range(0, 2048).in_zone(ZoneKind::Dma32);
+    // A hole within a pageblock, and the next zone.
+    let other = range(4096, 3000).on_node(NodeId::new(1));
+    let machine = build::<D>(&[low, range(2048, 1900), other], &[0, 0], 0);
     let owner = Owner::new(8192, 8192);
     let mut slots = 0;
     while owner.alloc(&*machine, slots, Request::default()).is_ok() {

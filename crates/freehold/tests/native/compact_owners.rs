@@ -4,12 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::TestPlatform;
-use crate::machine::Machine;
 use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, SPAN, machine, scatter};
-use freehold::designs::Design;
-
+use crate::tested::{TestDesign, Tested};
 use freehold::{FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest, Request};
 
 test_designs!(TestPlatform: [
@@ -22,7 +20,7 @@ test_designs!(TestPlatform: [
     a_panic_loses_nothing,
 ]);
 
-fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
+fn owners_may_call_the_allocator<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(11), &[0, 1], 50);
     let held = owner.check();
@@ -47,11 +45,11 @@ fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
 }
 
 /// An owner that frees the target as soon as it has it.
-fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
+fn owners_may_free_the_target_before_they_answer<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(12), &[0, 3], 50);
-    struct Frees<'a, D: Design<TestPlatform>>(&'a Owner, &'a Machine<TestPlatform, D>, Cell<u64>);
-    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
+    struct Frees<'a, D: TestDesign>(&'a Owner, &'a Tested<D>, Cell<u64>);
+    impl<D: TestDesign> Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             self.0.migrate(from, to, order)?;
             self.2.set(self.2.get() + 1);
@@ -70,14 +68,14 @@ fn owners_may_free_the_target_before_they_answer<D: Design<TestPlatform>>() {
 }
 
 /// An owner that frees what its content has left: at once, or only when all has moved.
-fn owners_may_free_the_source_themselves<D: Design<TestPlatform>>() {
-    struct Leaves<'a, D: Design<TestPlatform>> {
+fn owners_may_free_the_source_themselves<D: TestDesign>() {
+    struct Leaves<'a, D: TestDesign> {
         owner: &'a Owner,
-        machine: &'a Machine<TestPlatform, D>,
+        machine: &'a Tested<D>,
         at_once: bool,
         left: RefCell<Vec<(Pfn, Order)>>,
     }
-    impl<D: Design<TestPlatform>> Leaves<'_, D> {
+    impl<D: TestDesign> Leaves<'_, D> {
         fn free_all(&self) -> usize {
             let left = self.left.take();
             for &(pfn, order) in &left {
@@ -86,7 +84,7 @@ fn owners_may_free_the_source_themselves<D: Design<TestPlatform>>() {
             left.len()
         }
     }
-    impl<D: Design<TestPlatform>> Migrate for Leaves<'_, D> {
+    impl<D: TestDesign> Migrate for Leaves<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             self.owner.migrate(from, to, order)?;
             self.left.borrow_mut().push((from, order));
@@ -124,10 +122,10 @@ fn owners_may_free_the_source_themselves<D: Design<TestPlatform>>() {
 
 /// The block that was found has been freed, and its frame allocated again for content of another
 /// type, when its owner comes to move it.
-fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() {
+fn what_the_owner_moved_may_be_another_block_by_then<D: TestDesign>() {
     /// How often that happened, and how often the frame could not be allocated again.
-    struct Changes<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<[u64; 2]>);
-    impl<D: Design<TestPlatform>> Migrate for Changes<'_, D> {
+    struct Changes<'a, D: TestDesign>(&'a Tested<D>, Cell<[u64; 2]>);
+    impl<D: TestDesign> Migrate for Changes<'_, D> {
         fn migrate(&self, from: Pfn, _: Pfn, order: Order) -> Result<(), MigrateError> {
             let (machine, [changed, gone]) = (self.0, self.1.get());
             if changed + gone == 3 {
@@ -167,9 +165,9 @@ fn what_the_owner_moved_may_be_another_block_by_then<D: Design<TestPlatform>>() 
 }
 
 /// Nothing moves, but the first block that is to move has its owner free a pageblock elsewhere.
-fn what_an_owner_frees_meanwhile_serves_the_request<D: Design<TestPlatform>>() {
-    struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<u64>);
-    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
+fn what_an_owner_frees_meanwhile_serves_the_request<D: TestDesign>() {
+    struct Frees<'a, D: TestDesign>(&'a Tested<D>, Cell<u64>);
+    impl<D: TestDesign> Migrate for Frees<'_, D> {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Result<(), MigrateError> {
             if self.1.replace(self.1.get() + 1) == 0 {
                 for frame in 5 * PAGEBLOCK..6 * PAGEBLOCK {
@@ -199,7 +197,7 @@ fn what_an_owner_frees_meanwhile_serves_the_request<D: Design<TestPlatform>>() {
     check_books(&*machine, SPAN * 3 / 4);
 }
 
-fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatform>>() {
+fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: TestDesign>() {
     let machine = machine::<D>(0);
     let owner = scatter(&machine, &mut Random(13), &[0], 50);
     let held = owner.check();
@@ -217,8 +215,8 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatfor
     assert_eq!(owner.check(), held);
     check_books(&*machine, held);
     // Returns that it has moved, but had freed the source.
-    struct Frees<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, RefCell<Vec<Pfn>>);
-    impl<D: Design<TestPlatform>> Migrate for Frees<'_, D> {
+    struct Frees<'a, D: TestDesign>(&'a Tested<D>, RefCell<Vec<Pfn>>);
+    impl<D: TestDesign> Migrate for Frees<'_, D> {
         fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
             if self.1.borrow().len() == 5 {
                 return Err(MigrateError::Busy);
@@ -240,7 +238,7 @@ fn an_owner_that_does_not_tell_the_truth_harms_no_one_else<D: Design<TestPlatfor
     check_books(&*machine, 1000);
 }
 
-fn a_panic_loses_nothing<D: Design<TestPlatform>>() {
+fn a_panic_loses_nothing<D: TestDesign>() {
     for after in [0, 1, 31, 32, 100, 511] {
         let machine = machine::<D>(0);
         let owner = scatter(&machine, &mut Random(after), &[0, 1], 50);

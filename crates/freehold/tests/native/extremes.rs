@@ -1,24 +1,19 @@
 //! Machines at the limits of a configuration: each can be built, allocated to the last frame and
 //! freed, or is refused with the documented error.
 
-use freehold::designs::Design;
 use freehold::geometry::CPUS_MAX;
 use freehold::{
     Config, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request, Watermark,
 };
 
 use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
+use crate::tested::{TestDesign, Tested, check_whole, range};
 
 test_designs!(TestPlatform: [
     all_memory_of_every_machine_can_be_had,
     min_free_at_its_limits,
     blocks_at_the_edges_of_memory,
 ]);
-
-fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-}
 
 /// A machine, and the expected result for an allocator on it.
 struct Case {
@@ -73,55 +68,35 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-fn try_build<D: Design<TestPlatform>>(
-    case: &Case,
-    min_free: Option<u64>,
-) -> Result<Machine<TestPlatform, D>, Error> {
+fn try_build<D: TestDesign>(case: &Case, min_free: Option<u64>) -> Result<Tested<D>, Error> {
     let cpus: Vec<_> =
         (0..case.cpus).map(|cpu| NodeId::new((cpu * case.node_step) as u16)).collect();
     let config = Config::new(&case.ranges, &cpus)
         .min_free(min_free.map(FrameCount::new))
         .span(case.span.map(|(first, frames)| (Pfn::new(first), FrameCount::new(frames))));
-    Machine::try_new(TestPlatform, &config, &D::Settings::default())
+    Tested::try_new(TestPlatform, &config, &D::Settings::default())
 }
 
 /// Allocates blocks of falling orders until nothing is left.
-fn take_all<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    migratetype: MigrateType,
-) -> Vec<(Pfn, Order)> {
+fn take_all<D: TestDesign>(machine: &Tested<D>, migratetype: MigrateType) -> Vec<(Pfn, Order)> {
     let mut held = Vec::new();
     for order in (0..=D::ORDER_MAX.get()).rev().map(Order::new) {
         let request = Request::new(order).migratetype(migratetype).watermark(Watermark::Ignore);
-        loop {
-            match machine.alloc(request) {
-                Ok(pfn) => held.push((pfn, order)),
-                Err(error) => {
-                    assert_eq!(error, Error::OutOfMemory);
-                    break;
-                }
-            }
-        }
+        held.extend(std::iter::from_fn(|| machine.alloc(request).ok()).map(|pfn| (pfn, order)));
+        assert_eq!(machine.alloc(request), Err(Error::OutOfMemory));
     }
     held
 }
 
 /// Frees all that is held and checks that all memory is free again.
-fn give_all_back<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    held: Vec<(Pfn, Order)>,
-    name: &str,
-) {
+fn give_all_back<D: TestDesign>(machine: &Tested<D>, held: Vec<(Pfn, Order)>, name: &str) {
     for (pfn, order) in held {
         assert_eq!(machine.free(pfn, order), Ok(()), "{name}: {pfn}");
     }
-    machine.drain_all();
-    let census = machine.validate().unwrap_or_else(|violation| panic!("{name}: {violation}"));
-    assert_eq!(census.allocated, FrameCount::ZERO, "{name}");
-    assert!(machine.zones().all(|zone| zone.free == zone.managed), "{name}");
+    check_whole(machine);
 }
 
-fn all_memory_of_every_machine_can_be_had<D: Design<TestPlatform>>() {
+fn all_memory_of_every_machine_can_be_had<D: TestDesign>() {
     run_on(0);
     for case in cases() {
         let machine = match try_build::<D>(&case, None) {
@@ -148,7 +123,7 @@ fn all_memory_of_every_machine_can_be_had<D: Design<TestPlatform>>() {
     }
 }
 
-fn min_free_at_its_limits<D: Design<TestPlatform>>() {
+fn min_free_at_its_limits<D: TestDesign>() {
     run_on(0);
     let case = Case::new("two pageblocks", &[range(0, 1024)]);
     for (min_free, expected) in [
@@ -179,7 +154,7 @@ fn min_free_at_its_limits<D: Design<TestPlatform>>() {
 }
 
 /// Blocks of the largest order exist where all their frames are memory, and nowhere else.
-fn blocks_at_the_edges_of_memory<D: Design<TestPlatform>>() {
+fn blocks_at_the_edges_of_memory<D: TestDesign>() {
     run_on(0);
     let large = D::ORDER_MAX.frames().get();
     // The first frame and the number of frames, and the resulting number of largest blocks.

@@ -10,10 +10,9 @@
 
 use crate::common::TestPlatform;
 use crate::designs::{fixed, is_lazy, uses_up_first};
-use crate::machine::Machine;
+use crate::tested::{TestDesign, Tested, build_as, range};
 use freehold::MigrateType::{self, Movable, Reclaimable, Unmovable};
-use freehold::designs::Design;
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::{MemoryRange, Order, Pfn, Request};
 
 const PAIRS: [(MigrateType, MigrateType); 6] = [
     (Unmovable, Movable),
@@ -28,24 +27,22 @@ const PAIRS: [(MigrateType, MigrateType); 6] = [
 const PAGEBLOCKS: [u64; 3] = [512, 1024, 2560];
 
 /// A machine of some lone pageblocks.
-struct Zone<D: Design<TestPlatform>> {
-    machine: Machine<TestPlatform, D>,
+struct Zone<D: TestDesign> {
+    machine: Tested<D>,
     /// Claims and steals that a test has accounted for.
     seen: (u64, u64),
 }
 
-impl<D: Design<TestPlatform>> Zone<D> {
+/// Single frames bypass the per-CPU lists.
+fn unlisted<D: TestDesign>(ranges: &[MemoryRange]) -> Tested<D> {
+    build_as(ranges, &[0], 0, &fixed(&D::Settings::default(), 1, 1))
+}
+
+impl<D: TestDesign> Zone<D> {
     /// One pageblock of each of `types`, entirely free.
     fn new(types: &[MigrateType]) -> Self {
-        let frames = FrameCount::new(512);
-        let ranges = PAGEBLOCKS.map(|start| MemoryRange::new(Pfn::new(start), frames));
-        let cpus = [NodeId::new(0)];
-        let ranges = &ranges[..types.len()];
-        let config = Config::new(ranges, &cpus).min_free(FrameCount::ZERO);
-        // Single frames bypass the per-CPU lists.
-        let settings = fixed(&D::Settings::default(), 1, 1);
-        let mut zone =
-            Zone { machine: Machine::new(TestPlatform, &config, &settings), seen: (0, 0) };
+        let ranges = PAGEBLOCKS.map(|start| range(start, 512));
+        let mut zone = Zone { machine: unlisted(&ranges[..types.len()]), seen: (0, 0) };
         // All start as movable; an allocation of a whole pageblock sets its type. They are
         // allocated from the lowest, if those of other types are asked for first.
         let mut blocks: Vec<_> = types.iter().map(|&of| (zone.take_order(9, of), of)).collect();
@@ -104,7 +101,7 @@ fn even(frames: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
     frames.step_by(2)
 }
 
-fn a_free_pageblock_is_claimed<D: Design<TestPlatform>>() {
+fn a_free_pageblock_is_claimed<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
@@ -122,7 +119,7 @@ fn a_free_pageblock_is_claimed<D: Design<TestPlatform>>() {
     }
 }
 
-fn a_pageblock_that_is_half_free_is_claimed<D: Design<TestPlatform>>() {
+fn a_pageblock_that_is_half_free_is_claimed<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
@@ -135,7 +132,7 @@ fn a_pageblock_that_is_half_free_is_claimed<D: Design<TestPlatform>>() {
     }
 }
 
-fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: Design<TestPlatform>>() {
+fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
@@ -152,9 +149,7 @@ fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: Design<TestPlatform
     }
 }
 
-fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<
-    D: Design<TestPlatform>,
->() {
+fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
@@ -178,66 +173,59 @@ fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<
     }
 }
 
-fn movable_content_counts_for_movable_requests<D: Design<TestPlatform>>() {
+/// A pageblock of a type with 100 frames of content in 200.
+fn with_content<D: TestDesign>(of: MigrateType, content: MigrateType) -> Zone<D> {
+    let mut zone = Zone::filled(of, even(0..200));
+    for _ in 0..100 {
+        zone.take(content);
+    }
+    zone.expect(0, 100);
+    zone
+}
+
+/// With 100 frames of such content, 156 free ones make half of the pageblock.
+fn half_is_claimed<D: TestDesign>(of: MigrateType, content: MigrateType, request: MigrateType) {
+    for (freed, claims) in [(155, 0), (156, 1)] {
+        let mut zone = with_content::<D>(of, content);
+        zone.free(256..256 + freed);
+        zone.take(request);
+        zone.expect(claims, 1 - claims);
+    }
+}
+
+fn movable_content_counts_for_movable_requests<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
     for of in [Unmovable, Reclaimable] {
-        for (freed, claims) in [(155, 0), (156, 1)] {
-            let mut zone = Zone::<D>::filled(of, even(0..200));
-            for _ in 0..100 {
-                zone.take(Movable);
-            }
-            zone.expect(0, 100);
-            // With 100 movable frames, 156 free ones make half of the pageblock.
-            zone.free(256..256 + freed);
-            zone.take(Movable);
-            zone.expect(claims, 1 - claims);
-        }
+        half_is_claimed::<D>(of, Movable, Movable);
     }
 }
 
-fn content_that_cannot_move_counts_for_such_requests_in_a_movable_pageblock<
-    D: Design<TestPlatform>,
->() {
+fn content_that_cannot_move_counts_for_such_requests_in_a_movable_pageblock<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
     for content in [Unmovable, Reclaimable] {
         for request in [Unmovable, Reclaimable] {
-            for (freed, claims) in [(155, 0), (156, 1)] {
-                let mut zone = Zone::<D>::filled(Movable, even(0..200));
-                for _ in 0..100 {
-                    zone.take(content);
-                }
-                zone.expect(0, 100);
-                zone.free(256..256 + freed);
-                zone.take(request);
-                zone.expect(claims, 1 - claims);
-            }
+            half_is_claimed::<D>(Movable, content, request);
         }
     }
 }
 
-fn unmovable_and_reclaimable_content_are_not_alike_in_each_others_pageblocks<
-    D: Design<TestPlatform>,
->() {
+fn unmovable_and_reclaimable_content_are_not_alike_in_each_others_pageblocks<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
     for (request, of) in [(Unmovable, Reclaimable), (Reclaimable, Unmovable)] {
-        let mut zone = Zone::<D>::filled(of, even(0..200));
-        for _ in 0..100 {
-            zone.take(request);
-        }
-        zone.expect(0, 100);
+        let mut zone = with_content::<D>(of, request);
         zone.free(256..511);
         zone.take(request);
         zone.expect(0, 1);
     }
 }
 
-fn each_type_has_a_first_choice<D: Design<TestPlatform>>() {
+fn each_type_has_a_first_choice<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
@@ -262,7 +250,7 @@ fn each_type_has_a_first_choice<D: Design<TestPlatform>>() {
     }
 }
 
-fn a_claim_looks_for_the_largest_block_whatever_its_type<D: Design<TestPlatform>>() {
+fn a_claim_looks_for_the_largest_block_whatever_its_type<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
@@ -275,7 +263,7 @@ fn a_claim_looks_for_the_largest_block_whatever_its_type<D: Design<TestPlatform>
     zone.expect(1, 0);
 }
 
-fn a_steal_looks_for_the_smallest_block<D: Design<TestPlatform>>() {
+fn a_steal_looks_for_the_smallest_block<D: TestDesign>() {
     if is_lazy(D::NAME) || uses_up_first(D::NAME) {
         return;
     }
@@ -289,15 +277,11 @@ fn a_steal_looks_for_the_smallest_block<D: Design<TestPlatform>>() {
     zone.expect(0, 1);
 }
 
-fn freeing_gives_a_merged_block_the_type_of_what_was_freed_last<D: Design<TestPlatform>>() {
+fn freeing_gives_a_merged_block_the_type_of_what_was_freed_last<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return;
     }
-    let cpus = [NodeId::new(0)];
-    let ranges = [MemoryRange::new(Pfn::new(1024), FrameCount::new(1024))];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    let settings = fixed(&D::Settings::default(), 1, 1);
-    let machine: Machine<_, D> = Machine::new(TestPlatform, &config, &settings);
+    let machine = unlisted::<D>(&[range(1024, 1024)]);
     let take = |of| machine.alloc(Request::new(Order::PAGEBLOCK).migratetype(of)).expect("free");
     let blocks = [take(Movable), take(Unmovable)];
     let claims = || machine.zones().next().expect("one zone").claims;

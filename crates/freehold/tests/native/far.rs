@@ -3,10 +3,9 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::with;
-use crate::machine::Machine;
 use crate::random::Random;
-use crate::ranges::{frames, range};
-use freehold::designs::{Design, Settings};
+use crate::tested::{TestDesign, Tested, build_as, frames, range};
+use freehold::designs::Settings;
 use freehold::{
     Config, CpuId, Error, FrameStatus, Immovable, MemoryRange, MigrateType, NodeId, Order,
     PageAllocator, Pfn, RangeRequest, Request, Watermark, ZoneKind,
@@ -28,15 +27,13 @@ const CPUS: [NodeId; 2] = [NodeId::new(0), NodeId::new(1)];
 /// How far apart the parts of memory lie.
 const FAR: u64 = 1000 * GIB;
 
-fn build<D: Design<TestPlatform>>(ranges: &[MemoryRange]) -> Machine<TestPlatform, D> {
-    run_on(0);
-    let config = Config::new(ranges, &CPUS).min_free(frames(16));
+fn build<D: TestDesign>(ranges: &[MemoryRange]) -> Tested<D> {
     // Shorter paths may choose other frames, and are for the longest part of memory alone.
     let settings = match D::Settings::TABLE.iter().any(|setting| setting.name == "double_free") {
         true => with(&Default::default(), "double_free", "exact"),
         false => Default::default(),
     };
-    Machine::new(TestPlatform, &config, &settings)
+    build_as(ranges, &[0, 1], 16, &settings)
 }
 
 /// The second part of memory begins at `at`: half of it is another node's.
@@ -47,7 +44,7 @@ fn parts(at: u64) -> [MemoryRange; 4] {
     [range(0, 10 * PAGEBLOCK), second, third, fourth]
 }
 
-fn address_space_without_memory_costs_next_to_nothing<D: Design<TestPlatform>>() {
+fn address_space_without_memory_costs_next_to_nothing<D: TestDesign>() {
     let bytes = |ranges: &[MemoryRange]| {
         let config = Config::new(ranges, &CPUS);
         let layout = PageAllocator::<TestPlatform, D>::layout(&config, &Default::default());
@@ -69,7 +66,7 @@ fn address_space_without_memory_costs_next_to_nothing<D: Design<TestPlatform>>()
 }
 
 /// Two machines, whose memory has the same indexes, are asked for the same.
-fn results_are_the_same_however_far_memory_lies<D: Design<TestPlatform>>() {
+fn results_are_the_same_however_far_memory_lies<D: TestDesign>() {
     let (near, far) = (build::<D>(&parts(GIB)), build::<D>(&parts(GIB + FAR)));
     let there = |pfn: Pfn| if pfn.get() < GIB { pfn } else { pfn.offset(frames(FAR)) };
     let mut random = Random(1);
@@ -130,7 +127,7 @@ fn results_are_the_same_however_far_memory_lies<D: Design<TestPlatform>>() {
     assert!(near.validate().is_ok());
 }
 
-fn what_lies_between_is_foreign<D: Design<TestPlatform>>() {
+fn what_lies_between_is_foreign<D: TestDesign>() {
     let machine = build::<D>(&parts(GIB + FAR));
     // Numbers that lie as far behind the first part as indexes of the second one do, and others.
     let between = [10 * PAGEBLOCK, 11 * PAGEBLOCK, GIB, GIB + 3, GIB + FAR - 1, GIB + FAR + 2];
@@ -145,7 +142,7 @@ fn what_lies_between_is_foreign<D: Design<TestPlatform>>() {
     }
 }
 
-fn ranges_lie_in_one_stretch<D: Design<TestPlatform>>() {
+fn ranges_lie_in_one_stretch<D: TestDesign>() {
     // The first part ends where its GiB does, and the second begins with one.
     let ranges = [range(0, GIB), range(FAR, 2 * PAGEBLOCK)];
     let machine = build::<D>(&ranges);
@@ -165,7 +162,7 @@ fn ranges_lie_in_one_stretch<D: Design<TestPlatform>>() {
 }
 
 /// Allocates and frees all frames of a machine; returns how many it got.
-fn use_up<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
+fn use_up<D: TestDesign>(machine: &Tested<D>) -> u64 {
     let request = Request::default().watermark(Watermark::Ignore);
     let all: Vec<_> = std::iter::from_fn(|| machine.alloc(request).ok()).collect();
     all.iter().for_each(|&pfn| machine.free(pfn, Order::ZERO).expect("it is held"));
@@ -174,7 +171,7 @@ fn use_up<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
     all.len() as u64
 }
 
-fn memory_comes_at_any_address_for_which_there_is_room<D: Design<TestPlatform>>() {
+fn memory_comes_at_any_address_for_which_there_is_room<D: TestDesign>() {
     /// As much as the last piece grows by at once.
     const BLOCK: u64 = 1 << 15;
     let (start, last) = (range(5, 10 * PAGEBLOCK), (1 << 40) - 2 * PAGEBLOCK);
@@ -184,7 +181,7 @@ fn memory_comes_at_any_address_for_which_there_is_room<D: Design<TestPlatform>>(
         .span((Pfn::new(0), frames(1 << 40)))
         .spare_zones(&movable)
         .room((frames(3 * BLOCK), 3));
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &Default::default());
+    let machine = Tested::<D>::new(TestPlatform, &config, &Default::default());
     let mut total = 10 * PAGEBLOCK;
     let mut add = |range: MemoryRange| {
         machine.add_memory(range)?;
@@ -221,12 +218,12 @@ fn memory_comes_at_any_address_for_which_there_is_room<D: Design<TestPlatform>>(
     assert_eq!(machine.free_range(Pfn::new(FAR + BLOCK - 7), frames(14)), Ok(()));
 }
 
-fn there_may_be_nothing_but_room<D: Design<TestPlatform>>() {
+fn there_may_be_nothing_but_room<D: TestDesign>() {
     run_on(0);
     let zone = [(NodeId::new(0), ZoneKind::Normal)];
     let config = Config::new(&[], &CPUS).min_free(frames(0)).spare_zones(&zone);
     let config = config.room((frames(4 * PAGEBLOCK), 1));
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &Default::default());
+    let machine = Tested::<D>::new(TestPlatform, &config, &Default::default());
     assert_eq!(machine.alloc(Request::default()), Err(Error::OutOfMemory));
     assert_eq!(machine.add_memory(range(u64::MAX - 10, 10)), Err(Error::OutsideSpan));
     machine.add_memory(range(FAR + 77, 4 * PAGEBLOCK)).expect("there is room");

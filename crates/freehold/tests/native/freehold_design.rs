@@ -4,34 +4,19 @@
 use std::collections::HashSet;
 
 use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
+use crate::tested::{Tested, build_as, check_whole, range};
 use freehold::MigrateType::{Movable, Reclaimable, Unmovable};
 use freehold::designs::{Design, DoubleFree, Freehold, FreeholdSettings, Pick};
-use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, PageAllocator, Pfn, Request,
-};
+use freehold::{Config, CpuId, Error, MemoryRange, NodeId, Order, PageAllocator, Pfn, Request};
 
 type Design1 = Freehold<TestPlatform>;
-type Frames = Machine<TestPlatform, Design1>;
+type Frames = Tested<Design1>;
 
 const PAGEBLOCK: u64 = 512;
 const GIB: u64 = 1 << 18;
 
-fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-}
-
 fn machine(ranges: &[MemoryRange], cpus: usize, settings: FreeholdSettings) -> Frames {
-    run_on(0);
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config::new(ranges, &cpus).min_free(FrameCount::ZERO);
-    Machine::new(TestPlatform, &config, &settings)
-}
-
-fn check_whole(frames: &Frames) {
-    frames.drain_all();
-    frames.validate().expect("the accounting is right");
-    assert!(frames.zones().all(|zone| zone.free == zone.managed));
+    build_as(ranges, &vec![0; cpus], 0, &settings)
 }
 
 #[test]

@@ -4,33 +4,21 @@
 use std::collections::HashSet;
 
 use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
+use crate::tested::{Tested, build, check_whole, range};
 use freehold::designs::Freehold;
-use freehold::{
-    Config, Error, Events, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
-};
+use freehold::{Error, Events, FrameCount, MigrateType, Order, Pfn, Request};
 
-pub(crate) type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
+pub(crate) type Frames = Tested<Freehold<TestPlatform>>;
 
 pub(crate) const PAGEBLOCK: u64 = 512;
 
 /// So many pageblocks, without watermarks.
 pub(crate) fn machine(pageblocks: u64, cpus: usize) -> Frames {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
-    let cpus = vec![NodeId::new(0); cpus];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    Machine::new(TestPlatform, &config, &Default::default())
+    build(&[range(0, pageblocks * PAGEBLOCK)], &vec![0; cpus], 0)
 }
 
 fn cached(frames: &Frames) -> u64 {
     frames.validate().expect("the accounting is right").per_cpu.get()
-}
-
-fn check_whole(frames: &Frames) {
-    frames.drain_all();
-    assert_eq!(cached(frames), 0);
-    assert!(frames.zones().all(|zone| zone.free == zone.managed));
 }
 
 /// How many pageblocks came to caches and left them.

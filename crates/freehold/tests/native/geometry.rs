@@ -5,13 +5,11 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
 use crate::owner::{Owner, check_books, settle};
-use freehold::designs::Design;
+use crate::tested::{TestDesign, Tested, build, range};
 use freehold::geometry::{FRAME_BYTES, STACKS_MAX};
 use freehold::{
-    Config, FrameCount, FrameSize, Marks, MemoryRange, NodeId, Order, Pfn, RangeRequest, Request,
-    Watermark,
+    Config, FrameCount, FrameSize, Marks, NodeId, Order, Pfn, RangeRequest, Request, Watermark,
 };
 
 test_designs!(TestPlatform: [
@@ -27,21 +25,17 @@ fn size(kib: usize) -> FrameSize {
     FrameSize::new(kib << 10).expect("a power of two from 4 KiB on")
 }
 
-fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-}
-
-fn machine<D: Design<TestPlatform>>(config: &Config<'_>) -> Machine<TestPlatform, D> {
+fn machine<D: TestDesign>(config: &Config<'_>) -> Tested<D> {
     run_on(0);
-    Machine::new(TestPlatform, config, &D::Settings::default())
+    Tested::new(TestPlatform, config, &D::Settings::default())
 }
 
-fn marks<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> [u64; 3] {
+fn marks<D: TestDesign>(machine: &Tested<D>) -> [u64; 3] {
     let Marks { min, low, high, .. } = machine.zones().next().expect("there is a zone").marks;
     [min, low, high].map(FrameCount::get)
 }
 
-fn watermarks_follow_the_memory_in_bytes<D: Design<TestPlatform>>() {
+fn watermarks_follow_the_memory_in_bytes<D: TestDesign>() {
     let with_two_gib = SIZES.map(|(kib, gib)| {
         let (ranges, cpus) = ([range(0, gib)], [NodeId::new(0)]);
         let config = Config::new(&ranges, &cpus)
@@ -66,7 +60,7 @@ fn watermarks_follow_the_memory_in_bytes<D: Design<TestPlatform>>() {
 }
 
 /// What the first allocation of a CPU leaves on its lists is a batch less one.
-fn batches_have_as_many_bytes<D: Design<TestPlatform>>() {
+fn batches_have_as_many_bytes<D: TestDesign>() {
     for ((kib, gib), batch) in SIZES.into_iter().zip([63, 15, 3]) {
         let (ranges, cpus) = ([range(0, 4 * gib)], [NodeId::new(0)]);
         let config = Config::new(&ranges, &cpus).frame_size(size(kib));
@@ -85,7 +79,7 @@ fn batches_have_as_many_bytes<D: Design<TestPlatform>>() {
 }
 
 /// Fills memory with movable blocks, gives half of them back, and makes pageblocks of the holes.
-fn memory_is_handed_out_moved_and_merged<D: Design<TestPlatform>>() {
+fn memory_is_handed_out_moved_and_merged<D: TestDesign>() {
     let pageblock = Order::PAGEBLOCK.frames().get();
     let span = 12 * pageblock;
     for kib in [16, 64] {
@@ -152,9 +146,8 @@ fn a_frame_size_is_a_power_of_two_from_4_kib_to_1_gib() {
 /// Many CPUs free in the pageblocks of one, with as many stacks as there are.
 #[test]
 fn frees_by_others_come_home_through_all_stacks() {
-    let (ranges, cpus) = ([range(0, 64 << Order::PAGEBLOCK.get())], [NodeId::new(0); 20]);
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    let machine = machine::<freehold::designs::Freehold<TestPlatform>>(&config);
+    let memory = [range(0, 64 << Order::PAGEBLOCK.get())];
+    let machine = build::<freehold::designs::Freehold<TestPlatform>>(&memory, &[0; 20], 0);
     let pageblocks = 2 * STACKS_MAX as u64;
     let all: Vec<_> = (0..pageblocks << Order::PAGEBLOCK.get())
         .map(|_| machine.alloc(Request::default()).unwrap())

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use crate::common::TestPlatform;
-use crate::machine::Machine;
 use crate::owner::{Owner, check_books};
-use crate::ranges::{ask, frames, machine};
-use freehold::designs::Design;
+use crate::ranges::{ask, machine};
+use crate::tested::{TestDesign, Tested, frames};
 use freehold::{Error, Migrate, MigrateError, MigrateType, Order, Pfn, Request};
 
 test_designs!(TestPlatform: [
@@ -36,7 +35,7 @@ impl<F: Fn(Pfn) -> bool> Migrate for Knows<'_, F> {
     }
 }
 
-fn compaction_moves_what_the_owner_knows_to_be_movable<D: Design<TestPlatform>>() {
+fn compaction_moves_what_the_owner_knows_to_be_movable<D: TestDesign>() {
     const FRAMES: u64 = 5 * PAGEBLOCK;
     let machine = machine::<D>(FRAMES);
     // In Linux's designs, targets are only in pageblocks for movable content.
@@ -63,7 +62,7 @@ fn compaction_moves_what_the_owner_knows_to_be_movable<D: Design<TestPlatform>>(
     check_books(&*machine, held);
 }
 
-fn ranges_and_removal_move_what_the_owner_knows_to_be_movable<D: Design<TestPlatform>>() {
+fn ranges_and_removal_move_what_the_owner_knows_to_be_movable<D: TestDesign>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
     let machine = machine::<D>(FRAMES);
     let owner = full(&machine, FRAMES, FRAMES);
@@ -104,11 +103,7 @@ fn ranges_and_removal_move_what_the_owner_knows_to_be_movable<D: Design<TestPlat
 }
 
 /// An owner of all memory: first of content that is allocated as unmovable, a frame a slot.
-fn full<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    span: u64,
-    unmovable: u64,
-) -> Owner {
+fn full<D: TestDesign>(machine: &Tested<D>, span: u64, unmovable: u64) -> Owner {
     let owner = Owner::new(span as usize, span);
     for slot in 0..span {
         let request = if slot < unmovable { PINNED } else { Request::default() };
@@ -117,11 +112,7 @@ fn full<D: Design<TestPlatform>>(
     owner
 }
 
-fn free_where<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    owner: &Owner,
-    goes: impl Fn(Pfn) -> bool,
-) {
+fn free_where<D: TestDesign>(machine: &Tested<D>, owner: &Owner, goes: impl Fn(Pfn) -> bool) {
     for slot in 0..owner.slots() {
         if owner.block(slot).is_some_and(|(pfn, _)| goes(pfn)) {
             owner.free(machine, slot);

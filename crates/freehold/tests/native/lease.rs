@@ -1,21 +1,17 @@
 //! Leases: the owner allocates without a lock, and nothing that an idle one has is out of reach.
 
 use crate::common::{TestPlatform, refuse_barriers, relaxed, run_on};
-use crate::machine::Machine;
+use crate::tested::{Tested, build, check_whole, range};
 use freehold::designs::{Freehold, Lease};
-use freehold::{Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn};
-use freehold::{Request, Watermark};
+use freehold::{CpuId, Error, FrameCount, MigrateType, NodeId, Order, Pfn, Request, Watermark};
 
-type Frames = Machine<TestPlatform, Freehold<TestPlatform>>;
+type Frames = Tested<Freehold<TestPlatform>>;
 
 const CPU: CpuId = CpuId::new(0);
 
 /// So many frames, of which so many are reserved.
 fn machine_with(frames: u64, reserved: u64) -> Frames {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
-    let cpus = [NodeId::new(0); 4];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(reserved));
-    Machine::new(TestPlatform, &config, &Default::default())
+    build(&[range(0, frames)], &[0; 4], reserved)
 }
 
 fn machine(frames: u64) -> Frames {
@@ -24,12 +20,6 @@ fn machine(frames: u64) -> Frames {
 
 fn lease(frames: &Frames, cpu: u32) -> Lease<'_, TestPlatform> {
     frames.lease(CpuId::new(cpu)).expect("there is no other lease")
-}
-
-fn all_free(frames: &Frames) -> bool {
-    frames.drain_all();
-    frames.validate().expect("the accounting is right");
-    frames.zones().all(|zone| zone.free == zone.managed)
 }
 
 fn take_all(mut alloc: impl FnMut() -> Result<Pfn, Error>) -> Vec<Pfn> {
@@ -58,7 +48,7 @@ fn an_owner_gets_every_frame_once_and_releases_all() {
     }
     assert_eq!(lease.free(Pfn::new(4096), Order::ZERO), Err(Error::ForeignFrame));
     drop(lease);
-    assert!(all_free(&frames));
+    check_whole(&frames);
 }
 
 #[test]
@@ -88,7 +78,7 @@ fn what_an_idle_owner_has_is_there_for_all() {
     let held = lease.try_alloc(Request::default()).expect("the cache can acquire");
     assert_eq!(lease.try_free(held, Order::ZERO), Some(Ok(())));
     drop(lease);
-    assert!(all_free(&frames));
+    check_whole(&frames);
 }
 
 #[test]
@@ -235,14 +225,8 @@ fn what_a_lease_that_stays_leaves_behind_is_found_when_memory_is_low() {
 
 #[test]
 fn what_is_taken_counts_for_the_leased_cpu_and_for_the_one_that_borrows() {
-    let ranges = [0, 1].map(|node| {
-        let start = Pfn::new(u64::from(node) * 2048);
-        MemoryRange::new(start, FrameCount::new(2048)).on_node(NodeId::new(node))
-    });
-    let cpus = [0, 1].map(NodeId::new);
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    let frames = Frames::new(TestPlatform, &config, &Default::default());
-    run_on(0);
+    let ranges = [range(0, 2048), range(2048, 2048).on_node(NodeId::new(1))];
+    let frames: Frames = build(&ranges, &[0, 1], 0);
     let numa = |zone| {
         let events = frames.numa_events(zone).expect("there is such a zone");
         [events.hit, events.miss, events.foreign, events.local, events.other].map(FrameCount::get)

@@ -23,6 +23,8 @@ mod ranges;
 mod scattered;
 #[path = "../common/seen_mutex.rs"]
 mod seen_mutex;
+#[path = "../common/tested.rs"]
+mod tested;
 
 mod bad_input;
 mod boot;

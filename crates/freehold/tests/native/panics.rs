@@ -4,11 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use freehold::designs::Design;
-use freehold::{Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, ZoneKind};
+use freehold::{Error, FrameCount, Order, Pfn, Request, ZoneKind};
 
 use crate::common::TestPlatform;
 use crate::fragile::{FUSE, Fragile, every_call, survive, with_config};
 use crate::machine::Machine;
+use crate::tested::{self, TestDesign, range};
 
 test_designs!(Fragile: [
     a_panic_while_an_allocator_is_built_drops_what_was_made,
@@ -62,11 +63,8 @@ impl Extend<Pfn> for Short {
     }
 }
 
-fn a_list_that_panics_gets_no_more_blocks_and_none_is_lost<D: Design<TestPlatform>>() {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(1024))];
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    let machine = Machine::<_, D>::new(TestPlatform, &config, &D::Settings::default());
+fn a_list_that_panics_gets_no_more_blocks_and_none_is_lost<D: TestDesign>() {
+    let machine = tested::build::<D>(&[range(0, 1024)], &[0], 0);
     for room in [0, 1, 63, 64, 99] {
         let mut list = Short(Vec::new(), room);
         let added = catch_unwind(AssertUnwindSafe(|| {

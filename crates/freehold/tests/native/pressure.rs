@@ -2,41 +2,18 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, uses_up_first, variants};
-use crate::machine::Machine;
 use crate::naive::Naive;
-use freehold::designs::Design;
+use crate::tested::{TestDesign, Tested, build_as, range};
 use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, Watermark,
-    ZoneKind, ZoneStats,
+    Config, CpuId, Error, FrameCount, NodeId, Order, Pfn, Request, Watermark, ZoneKind, ZoneStats,
 };
 
-fn range(start: u64, frames: u64, node: u16, zone: ZoneKind) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-        .on_node(NodeId::new(node))
-        .in_zone(zone)
-}
-
-/// A machine with one CPU near each of `cpu_nodes`.
-fn machine<D: Design<TestPlatform>>(
-    ranges: &[MemoryRange],
-    cpu_nodes: &[u16],
-    min_free: u64,
-    settings: &D::Settings,
-) -> Machine<TestPlatform, D> {
-    let cpus: Vec<_> = cpu_nodes.iter().copied().map(NodeId::new).collect();
-    let min_free = Some(FrameCount::new(min_free));
-    Machine::new(TestPlatform, &Config::new(ranges, &cpus).min_free(min_free), settings)
-}
-
-fn zone<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>, nth: usize) -> ZoneStats {
+fn zone<D: TestDesign>(machine: &Tested<D>, nth: usize) -> ZoneStats {
     machine.zones().nth(nth).expect("there is such a zone")
 }
 
 /// Allocates until that fails.
-fn exhaust<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    request: Request,
-) -> (Vec<Pfn>, Error) {
+fn exhaust<D: TestDesign>(machine: &Tested<D>, request: Request) -> (Vec<Pfn>, Error) {
     let mut blocks = vec![];
     loop {
         match machine.alloc(request) {
@@ -46,33 +23,29 @@ fn exhaust<D: Design<TestPlatform>>(
     }
 }
 
-fn free_all<D: Design<TestPlatform>>(
-    machine: &Machine<TestPlatform, D>,
-    blocks: &[Pfn],
-    order: Order,
-) {
+fn free_all<D: TestDesign>(machine: &Tested<D>, blocks: &[Pfn], order: Order) {
     for &block in blocks {
         machine.free(block, order).expect("the block is held");
     }
 }
 
 /// Lists of every kind, with every own setting of this design.
-fn all_kinds<D: Design<TestPlatform>>() -> impl Iterator<Item = D::Settings> {
+fn all_kinds<D: TestDesign>() -> impl Iterator<Item = D::Settings> {
     let kinds = |own| [fixed(&own, 1, 1), fixed(&own, 31, 186), own];
     variants::<D::Settings>().into_iter().flat_map(kinds)
 }
 
-fn everything_is_handed_out_to_those_who_may_ignore_the_marks<D: Design<TestPlatform>>() {
+fn everything_is_handed_out_to_those_who_may_ignore_the_marks<D: TestDesign>() {
     let ranges = [
-        range(0, 1000, 0, ZoneKind::Dma32),
-        range(1024, 2000, 0, ZoneKind::Normal),
-        range(4096 + 3, 1500, 1, ZoneKind::Normal),
-        range(8192, 700, 1, ZoneKind::Movable),
+        range(0, 1000).in_zone(ZoneKind::Dma32),
+        range(1024, 2000),
+        range(4096 + 3, 1500).on_node(NodeId::new(1)),
+        range(8192, 700).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable),
     ];
     for settings in all_kinds::<D>() {
         for min_free in [0, 300] {
             let cpus = [0, 1, 0];
-            let machine = machine::<D>(&ranges, &cpus, min_free, &settings);
+            let machine = build_as::<D>(&ranges, &cpus, min_free, &settings);
             let nodes: Vec<_> = cpus.iter().copied().map(NodeId::new).collect();
             let model = Naive::new(&Config::new(&ranges, &nodes));
             for cpu in 0..3 {
@@ -92,15 +65,10 @@ fn everything_is_handed_out_to_those_who_may_ignore_the_marks<D: Design<TestPlat
     }
 }
 
-fn lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve<D: Design<TestPlatform>>() {
+fn lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve<D: TestDesign>() {
     // A refill checks the mark once, as in Linux, and then takes its batch.
-    let machine = machine::<D>(
-        &[range(0, 4096, 0, ZoneKind::Normal)],
-        &[0],
-        400,
-        &fixed(&D::Settings::default(), 31, 186),
-    );
-    run_on(0);
+    let settings = fixed(&D::Settings::default(), 31, 186);
+    let machine = build_as::<D>(&[range(0, 4096)], &[0], 400, &settings);
     exhaust(&machine, Request::default().at_hand());
     assert!(zone(&machine, 0).free.get() <= 400, "what is at hand is not reserved from 500 on");
     while machine.alloc(Request::default()).is_ok() {
@@ -110,12 +78,11 @@ fn lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve<D: Design<TestPlatfo
     assert!(stats.free.get() <= 400 && stats.per_cpu == FrameCount::ZERO);
 }
 
-fn frames_that_other_cpus_keep_are_found<D: Design<TestPlatform>>() {
+fn frames_that_other_cpus_keep_are_found<D: TestDesign>() {
     let kinds = |own| [fixed(&own, 64, 1024), own];
     for settings in variants::<D::Settings>().into_iter().flat_map(kinds) {
         for (order, expected) in [(0, 1024), (9, 2), (10, 1)] {
-            let machine =
-                machine::<D>(&[range(0, 1024, 0, ZoneKind::Normal)], &[0; 4], 0, &settings);
+            let machine = build_as::<D>(&[range(0, 1024)], &[0; 4], 0, &settings);
             let order = Order::new(order);
             // Each CPU takes frames, and caches what it can of them when it frees them.
             let parts: Vec<Vec<_>> = (0..4)
@@ -142,13 +109,12 @@ fn frames_that_other_cpus_keep_are_found<D: Design<TestPlatform>>() {
     }
 }
 
-fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: Design<TestPlatform>>() {
+fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: TestDesign>() {
     if uses_up_first(D::NAME) {
         return; // It caches pageblocks, not frames, and returns the whole one at every tick.
     }
-    let ranges = [range(0, 1024, 0, ZoneKind::Normal), range(1024, 1024, 1, ZoneKind::Normal)];
-    let machine = machine::<D>(&ranges, &[0, 1], 0, &fixed(&D::Settings::default(), 8, 64));
-    run_on(0);
+    let ranges = [range(0, 1024), range(1024, 1024).on_node(NodeId::new(1))];
+    let machine = build_as::<D>(&ranges, &[0, 1], 0, &fixed(&D::Settings::default(), 8, 64));
     let far = Request::default().node(NodeId::new(1));
     let blocks: Vec<_> = (0..16).map(|_| machine.alloc(far).expect("free")).collect();
     free_all(&machine, &blocks, Order::ZERO);

@@ -1,11 +1,11 @@
 //! Contiguous ranges: if one fits anywhere, it is found; otherwise nothing changes.
 
-use crate::common::{TestPlatform, run_on};
+use crate::common::TestPlatform;
 use crate::designs::movable_together;
 use crate::owner::{Owner, check_books, settle};
 use crate::random::Random;
-use crate::ranges::{ask, frames, machine, range, sprinkle, with};
-use freehold::designs::Design;
+use crate::ranges::{ask, machine, sprinkle, with};
+use crate::tested::{TestDesign, frames, range};
 use freehold::{Error, Immovable, NodeId, Order, Pfn, Request, ZoneKind};
 
 test_designs!(TestPlatform: [
@@ -23,7 +23,7 @@ test_designs!(TestPlatform: [
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<TestPlatform>>() {
+fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: TestDesign>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
     let machine = machine::<D>(FRAMES);
     for align in (0..=12).map(|order| 1 << order) {
@@ -52,7 +52,7 @@ fn ranges_of_all_sizes_and_alignments_come_from_the_lowest_frames<D: Design<Test
 
 /// A range that may lie anywhere lies where it is found soonest: it is there, it is aligned, and
 /// the last one is found in what is left.
-fn the_soonest_place_is_one_of_all<D: Design<TestPlatform>>() {
+fn the_soonest_place_is_one_of_all<D: TestDesign>() {
     const FRAMES: u64 = 16 * PAGEBLOCK;
     for count in [511, 512, 700, 1024, 1500] {
         for align in [1, 256, 1024] {
@@ -75,7 +75,7 @@ fn the_soonest_place_is_one_of_all<D: Design<TestPlatform>>() {
     }
 }
 
-fn requests_that_make_no_sense_are_refused<D: Design<TestPlatform>>() {
+fn requests_that_make_no_sense_are_refused<D: TestDesign>() {
     let ranges = [range(0, 2048), range(3072, 1000)];
     let machine = with::<D>(&ranges, 0);
     let try_for = |request| machine.alloc_range(request, &Immovable);
@@ -105,7 +105,7 @@ fn requests_that_make_no_sense_are_refused<D: Design<TestPlatform>>() {
     check_books(&*machine, 8);
 }
 
-fn ranges_leave_the_reserves_alone<D: Design<TestPlatform>>() {
+fn ranges_leave_the_reserves_alone<D: TestDesign>() {
     let machine = with::<D>(&[range(0, 8192)], 200);
     let request = ask(8192 - 200);
     let pfn = machine.alloc_range(request, &Immovable).expect("just enough");
@@ -130,7 +130,7 @@ fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) 
 }
 
 /// A range is found exactly where the lowest one fits.
-fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
+fn a_range_lies_where_the_lowest_could<D: TestDesign>() {
     const FRAMES: u64 = 5 * PAGEBLOCK - 100;
     for seed in 0..60 {
         let random = &mut Random(seed);
@@ -202,7 +202,7 @@ fn a_range_lies_where_the_lowest_could<D: Design<TestPlatform>>() {
 }
 
 /// Blocks of all orders are in the way, some of them extending beyond the range.
-fn large_blocks_move_out_of_the_way<D: Design<TestPlatform>>() {
+fn large_blocks_move_out_of_the_way<D: TestDesign>() {
     const FRAMES: u64 = 16 * PAGEBLOCK;
     for seed in 0..20 {
         let random = &mut Random(seed);
@@ -237,7 +237,7 @@ fn large_blocks_move_out_of_the_way<D: Design<TestPlatform>>() {
     }
 }
 
-fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>() {
+fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: TestDesign>() {
     let machine = machine::<D>(4096);
     let take = || machine.alloc_range(ask(2000).at(Pfn::new(7)), &Immovable).unwrap();
     let first = take();
@@ -268,7 +268,7 @@ fn ranges_are_freed_in_parts_or_at_once_but_not_twice<D: Design<TestPlatform>>()
     check_books(&*machine, 0);
 }
 
-fn a_range_that_is_freed_is_memory_of_one_zone<D: Design<TestPlatform>>() {
+fn a_range_that_is_freed_is_memory_of_one_zone<D: TestDesign>() {
     // A hole in a pageblock, two pageblocks of holes, and two zones that meet.
     let ranges = [range(0, 1000), range(2048, 512), range(2560, 300).on_node(NodeId::new(1))];
     let machine = with::<D>(&ranges, 0);
@@ -290,14 +290,13 @@ fn a_range_that_is_freed_is_memory_of_one_zone<D: Design<TestPlatform>>() {
     check_books(&*machine, 0);
 }
 
-fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPlatform>>() {
+fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: TestDesign>() {
     let ranges = [
         range(0, 1024).in_zone(ZoneKind::Dma32),
         range(1024, 1024),
         range(2048, 1024).in_zone(ZoneKind::Movable),
         range(3072, 2048).on_node(NodeId::new(1)),
     ];
-    run_on(0);
     let machine = with::<D>(&ranges, 0);
     let get = |request| machine.alloc_range(request, &Immovable);
     assert_eq!(get(ask(1500)), Ok(Pfn::new(3072)), "only node 1 has so much in one zone");
@@ -323,7 +322,7 @@ fn ranges_stay_within_a_zone_and_content_goes_to_no_higher_one<D: Design<TestPla
 }
 
 /// Two ranges of a GiB each; the content of the first gets in the way of the second.
-fn gigabytes<D: Design<TestPlatform>>() {
+fn gigabytes<D: TestDesign>() {
     const GIB: u64 = 1 << 18;
     let machine = machine::<D>(3 * GIB);
     let request = ask(GIB).align(frames(GIB));

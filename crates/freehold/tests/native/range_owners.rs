@@ -4,11 +4,10 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::common::TestPlatform;
-use crate::machine::Machine;
 use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
-use crate::ranges::{CPUS, ask, frames, machine, range, sprinkle};
-use freehold::designs::Design;
+use crate::ranges::{CPUS, ask, machine, sprinkle};
+use crate::tested::{TestDesign, Tested, frames, range};
 use freehold::{
     Config, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, Request, Watermark,
 };
@@ -23,7 +22,7 @@ test_designs!(TestPlatform: [
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-fn owners_that_refuse_or_panic_lose_nothing<D: Design<TestPlatform>>() {
+fn owners_that_refuse_or_panic_lose_nothing<D: TestDesign>() {
     const FRAMES: u64 = 6 * PAGEBLOCK;
     for every in [1, 2, 5, 100] {
         let machine = machine::<D>(FRAMES);
@@ -58,7 +57,7 @@ fn owners_that_refuse_or_panic_lose_nothing<D: Design<TestPlatform>>() {
     }
 }
 
-fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
+fn owners_may_call_the_allocator<D: TestDesign>() {
     const FRAMES: u64 = 8 * PAGEBLOCK;
     let machine = machine::<D>(FRAMES);
     let (owner, _) = sprinkle(&machine, FRAMES, &mut Random(9), (FRAMES as usize / 2, 0));
@@ -85,7 +84,7 @@ fn owners_may_call_the_allocator<D: Design<TestPlatform>>() {
 }
 
 /// A range may take pageblocks of several types, and is freed by blocks that are larger.
-fn a_range_over_pageblocks_of_several_types_is_freed<D: Design<TestPlatform>>() {
+fn a_range_over_pageblocks_of_several_types_is_freed<D: TestDesign>() {
     const SPAN: u64 = 2 * PAGEBLOCK;
     let machine = machine::<D>(3 * PAGEBLOCK);
     let owner = Owner::new(3 * PAGEBLOCK as usize, 3 * PAGEBLOCK);
@@ -117,9 +116,9 @@ fn a_range_over_pageblocks_of_several_types_is_freed<D: Design<TestPlatform>>() 
 }
 
 /// All memory is in use, and nobody asks such an owner to move anything.
-fn an_owner_may_evict_where_there_is_no_target<D: Design<TestPlatform>>() {
-    struct Evicts<'a, D: Design<TestPlatform>>(&'a Machine<TestPlatform, D>, Cell<u64>, u64);
-    impl<D: Design<TestPlatform>> Migrate for Evicts<'_, D> {
+fn an_owner_may_evict_where_there_is_no_target<D: TestDesign>() {
+    struct Evicts<'a, D: TestDesign>(&'a Tested<D>, Cell<u64>, u64);
+    impl<D: TestDesign> Migrate for Evicts<'_, D> {
         fn migrate(&self, _: Pfn, _: Pfn, _: Order) -> Result<(), MigrateError> {
             Err(MigrateError::Failed)
         }
@@ -157,11 +156,11 @@ fn an_owner_may_evict_where_there_is_no_target<D: Design<TestPlatform>>() {
     check_books(&*machine, all - PAGEBLOCK - 3 - 200);
 }
 
-fn memory_may_be_added_beside_a_range_under_way<D: Design<TestPlatform>>() {
+fn memory_may_be_added_beside_a_range_under_way<D: TestDesign>() {
     let ranges = [range(0, 700)];
     let span = Some((Pfn::new(0), frames(4096)));
     let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO).span(span);
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
+    let machine = Tested::<D>::new(TestPlatform, &config, &D::Settings::default());
     machine.add_memory(range(2048, 1024)).unwrap();
     let owner = Owner::new(600, 4096);
     for slot in 0..600 {

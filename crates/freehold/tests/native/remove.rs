@@ -1,11 +1,10 @@
 //! Removing memory: what is there moves away or the call is refused; and what a frame is.
 
 use crate::common::TestPlatform;
-use crate::machine::Machine;
 use crate::owner::{Owner, Picky, check_books};
 use crate::random::Random;
-use crate::ranges::{CPUS, ask, frames, range, with};
-use freehold::designs::Design;
+use crate::ranges::{CPUS, ask, with};
+use crate::tested::{TestDesign, Tested, frames, range};
 use freehold::{
     Config, Error, FrameCount, FrameSize, FrameStatus, Immovable, MemoryRange, MigrateError,
     MigrateType, NodeId, Order, PageAllocator, Pfn, Request, ZoneKind,
@@ -22,11 +21,11 @@ test_designs!(TestPlatform: [
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
-fn managed<D: Design<TestPlatform>>(machine: &Machine<TestPlatform, D>) -> u64 {
+fn managed<D: TestDesign>(machine: &Tested<D>) -> u64 {
     machine.zones().map(|zone| zone.managed.get()).sum()
 }
 
-fn content_moves_out_of_memory_that_is_removed<D: Design<TestPlatform>>() {
+fn content_moves_out_of_memory_that_is_removed<D: TestDesign>() {
     const FRAMES: u64 = 6 * PAGEBLOCK;
     for order in [Order::ZERO, Order::new(3), Order::PAGEBLOCK] {
         let machine = with::<D>(&[range(0, FRAMES)], 0);
@@ -53,7 +52,7 @@ fn content_moves_out_of_memory_that_is_removed<D: Design<TestPlatform>>() {
     }
 }
 
-fn a_refused_removal_leaves_all_frames_in_use<D: Design<TestPlatform>>() {
+fn a_refused_removal_leaves_all_frames_in_use<D: TestDesign>() {
     const FRAMES: u64 = 4 * PAGEBLOCK;
     let machine =
         with::<D>(&[range(0, FRAMES), range(FRAMES, PAGEBLOCK).in_zone(ZoneKind::Movable)], 0);
@@ -79,12 +78,12 @@ fn a_refused_removal_leaves_all_frames_in_use<D: Design<TestPlatform>>() {
     check_books(&*machine, 0);
 }
 
-fn whole_pageblocks_may_go_to_another_zone<D: Design<TestPlatform>>() {
+fn whole_pageblocks_may_go_to_another_zone<D: TestDesign>() {
     let spare_zones = [(NodeId::new(1), ZoneKind::Movable)];
     let ranges = [range(0, 4 * PAGEBLOCK)];
     let min_free = Some(frames(0));
     let config = Config::new(&ranges, &CPUS).spare_zones(&spare_zones).min_free(min_free);
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
+    let machine = Tested::<D>::new(TestPlatform, &config, &D::Settings::default());
     let other =
         |first, count| range(first, count).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable);
     machine.remove_memory(Pfn::new(PAGEBLOCK), frames(1), &Immovable).unwrap();
@@ -98,12 +97,12 @@ fn whole_pageblocks_may_go_to_another_zone<D: Design<TestPlatform>>() {
     check_books(&*machine, PAGEBLOCK);
 }
 
-fn an_owner_may_add_memory_while_its_content_moves<D: Design<TestPlatform>>() {
+fn an_owner_may_add_memory_while_its_content_moves<D: TestDesign>() {
     const FRAMES: u64 = 2 * PAGEBLOCK;
     let config = Config::new(&[], &CPUS).span((Pfn::new(0), frames(2 * FRAMES)));
     let spare_zones = [(NodeId::new(0), ZoneKind::Normal)];
     let config = config.spare_zones(&spare_zones).min_free(frames(0));
-    let machine = Machine::<TestPlatform, D>::new(TestPlatform, &config, &D::Settings::default());
+    let machine = Tested::<D>::new(TestPlatform, &config, &D::Settings::default());
     machine.add_memory(range(0, FRAMES)).unwrap();
     let owner = Owner::new(1, 2 * FRAMES);
     let pfn = owner.alloc(&machine, 0, Request::default()).unwrap();
@@ -116,7 +115,7 @@ fn an_owner_may_add_memory_while_its_content_moves<D: Design<TestPlatform>>() {
     check_books(&*machine, owner.check());
 }
 
-fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
+fn what_is_used_already_is_reserved<D: TestDesign>() {
     const FRAMES: u64 = 4 * PAGEBLOCK;
     let movable = range(FRAMES, PAGEBLOCK).in_zone(ZoneKind::Movable);
     // All but a few frames are kept back, which does not matter here.
@@ -140,7 +139,7 @@ fn what_is_used_already_is_reserved<D: Design<TestPlatform>>() {
     check_books(&*machine, PAGEBLOCK + 1);
 }
 
-fn metadata_has_a_place_in_a_boot_memory_map<D: Design<TestPlatform>>() {
+fn metadata_has_a_place_in_a_boot_memory_map<D: TestDesign>() {
     for seed in 0..50 {
         let random = &mut Random(seed);
         let (mut at, mut map) = (0, Vec::new());
@@ -181,11 +180,7 @@ fn metadata_has_a_place_in_a_boot_memory_map<D: Design<TestPlatform>>() {
         let place = needed.place_in(&map, &reserved, FrameSize::MIN);
         assert_eq!(place.map(|place| place.start.get()).ok(), expected, "seed {seed}");
         if let Ok(place) = place {
-            let machine = &*Machine::<TestPlatform, D>::new(
-                TestPlatform,
-                &Config::new(&map, &CPUS),
-                &settings,
-            );
+            let machine = &*Tested::<D>::new(TestPlatform, &Config::new(&map, &CPUS), &settings);
             assert_eq!(place.frames, frames(count));
             machine.reserve(place.start, place.frames).unwrap();
             check_books(machine, count);

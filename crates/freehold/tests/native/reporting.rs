@@ -2,24 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
-use freehold::designs::{Freehold, FreeholdSettings};
-use freehold::{Config, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use crate::common::TestPlatform;
+use crate::tested::{Tested, build, range};
+use freehold::designs::Freehold;
+use freehold::{Order, Pfn, Request};
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const PAGEBLOCKS: u64 = 40;
 const BATCH: usize = 32;
 
-type Guest = Machine<TestPlatform, Freehold<TestPlatform>>;
+type Guest = Tested<Freehold<TestPlatform>>;
 
 fn guest(min_free: u64) -> Guest {
-    run_on(0);
-    let frames = FrameCount::new(PAGEBLOCKS * PAGEBLOCK);
-    let ranges = [MemoryRange::new(Pfn::new(PAGEBLOCK), frames)];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(min_free));
-    Machine::new(TestPlatform, &config, &FreeholdSettings::default())
+    build(&[range(PAGEBLOCK, PAGEBLOCKS * PAGEBLOCK)], &[0, 0], min_free)
 }
 
 /// Reports until nothing is left to report.

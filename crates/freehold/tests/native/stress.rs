@@ -13,11 +13,11 @@ use std::thread;
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, variants, with};
-use crate::machine::Machine;
 use crate::naive::Naive;
 use crate::random::{Random, Seed};
 use crate::seen_mutex::SeenMutex;
-use freehold::designs::{Design, Settings};
+use crate::tested::{TestDesign, Tested};
+use freehold::designs::Settings;
 use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, MigrateType, NodeId, Order, Pfn, Request,
     Watermark, ZoneKind,
@@ -71,8 +71,8 @@ fn pieces(of: Range<u64>, count: u64) -> impl Iterator<Item = MemoryRange> {
 }
 
 /// A machine, and which frames are in use as the threads see it.
-struct Shared<D: Design<TestPlatform> + Sync> {
-    machine: Machine<TestPlatform, D>,
+struct Shared<D: TestDesign + Sync> {
+    machine: Tested<D>,
     /// One bit for each frame that a thread holds.
     held: Vec<AtomicU64>,
     /// Blocks on their way from one thread to another.
@@ -81,14 +81,14 @@ struct Shared<D: Design<TestPlatform> + Sync> {
     freed: AtomicU64,
 }
 
-impl<D: Design<TestPlatform> + Sync> Shared<D> {
+impl<D: TestDesign + Sync> Shared<D> {
     fn new(settings: &D::Settings) -> Self {
         let ranges = ranges();
         let config = Config::new(&ranges, &CPUS)
             .span((Pfn::new(0), FrameCount::new(SPAN)))
             .min_free(FrameCount::new(200));
         Shared {
-            machine: Machine::new(TestPlatform, &config, settings),
+            machine: Tested::new(TestPlatform, &config, settings),
             held: (0..SPAN.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             handed_over: SeenMutex::default(),
             allocated: AtomicU64::new(0),
@@ -115,13 +115,13 @@ impl<D: Design<TestPlatform> + Sync> Shared<D> {
 }
 
 /// One thread's part.
-struct Worker<'a, D: Design<TestPlatform> + Sync> {
+struct Worker<'a, D: TestDesign + Sync> {
     shared: &'a Shared<D>,
     random: Random,
     held: Vec<(Pfn, Order)>,
 }
 
-impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
+impl<D: TestDesign + Sync> Worker<'_, D> {
     fn request(&mut self) -> Request {
         let order = match self.random.below(20) {
             0..=12 => 0,
@@ -241,11 +241,7 @@ impl<D: Design<TestPlatform> + Sync> Worker<'_, D> {
 }
 
 /// Runs consistency checks and disturbs the CPUs until `done`.
-fn observe<D: Design<TestPlatform> + Sync>(
-    shared: &Shared<D>,
-    mut random: Random,
-    done: &AtomicBool,
-) {
+fn observe<D: TestDesign + Sync>(shared: &Shared<D>, mut random: Random, done: &AtomicBool) {
     while !done.load(SeqCst) {
         let machine = &shared.machine;
         let cpu = CpuId::new(random.below(CPUS.len()) as u32);
@@ -266,7 +262,7 @@ fn observe<D: Design<TestPlatform> + Sync>(
 }
 
 /// Checks that nothing is held and everything, including additions, is free and merged.
-fn check_whole<D: Design<TestPlatform> + Sync>(
+fn check_whole<D: TestDesign + Sync>(
     shared: &Shared<D>,
     additions: impl Iterator<Item = MemoryRange>,
 ) {
@@ -285,7 +281,7 @@ fn check_whole<D: Design<TestPlatform> + Sync>(
 
 /// Runs so many threads on a machine with each of the design's own settings, as `lists` completes
 /// them.
-fn stress<D: Design<TestPlatform> + Sync>(
+fn stress<D: TestDesign + Sync>(
     threads: u64,
     lists: impl Fn(&D::Settings) -> D::Settings,
     calls: usize,
@@ -297,7 +293,7 @@ fn stress<D: Design<TestPlatform> + Sync>(
     }
 }
 
-fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settings, calls: usize) {
+fn stress_one<D: TestDesign + Sync>(threads: u64, settings: &D::Settings, calls: usize) {
     let seed = Seed::new();
     let shared = Shared::<D>::new(settings);
     let done = AtomicBool::new(false);
@@ -333,27 +329,27 @@ fn stress_one<D: Design<TestPlatform> + Sync>(threads: u64, settings: &D::Settin
     check_whole(&shared, additions());
 }
 
-fn two_threads<D: Design<TestPlatform> + Sync>() {
+fn two_threads<D: TestDesign + Sync>() {
     stress::<D>(2, |own| fixed(own, 31, 186), 125_000);
 }
 
-fn three_threads_with_the_shortest_lists<D: Design<TestPlatform> + Sync>() {
+fn three_threads_with_the_shortest_lists<D: TestDesign + Sync>() {
     stress::<D>(3, |own| fixed(own, 1, 1), 50_000);
 }
 
-fn three_threads_with_tuned_lists<D: Design<TestPlatform> + Sync>() {
+fn three_threads_with_tuned_lists<D: TestDesign + Sync>() {
     stress::<D>(3, D::Settings::clone, 75_000);
 }
 
-fn three_threads_with_lists_that_hold_a_pageblock<D: Design<TestPlatform> + Sync>() {
+fn three_threads_with_lists_that_hold_a_pageblock<D: TestDesign + Sync>() {
     stress::<D>(3, |own| fixed(own, 64, 2 * PAGEBLOCK as u32), 50_000);
 }
 
-fn more_threads_than_cpus<D: Design<TestPlatform> + Sync>() {
+fn more_threads_than_cpus<D: TestDesign + Sync>() {
     stress::<D>(4, D::Settings::clone, 50_000);
 }
 
-fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
+fn of_two_racing_frees_exactly_one_succeeds<D: TestDesign + Sync>() {
     let settings = D::Settings::default();
     // Only a design with this setting may let both succeed.
     let has_choice = D::Settings::TABLE.iter().any(|setting| setting.name == "double_free");
@@ -365,7 +361,7 @@ fn of_two_racing_frees_exactly_one_succeeds<D: Design<TestPlatform> + Sync>() {
 
 /// Two threads free the same frames at the same time. Two frees of a single frame may both succeed,
 /// if `may_both_pass`.
-fn race_frees<D: Design<TestPlatform> + Sync>(settings: &D::Settings, may_both_pass: bool) {
+fn race_frees<D: TestDesign + Sync>(settings: &D::Settings, may_both_pass: bool) {
     const ROUNDS: usize = 5_000;
     let seed = Seed::new();
     let shared = Shared::<D>::new(&fixed(settings, 4, 16));

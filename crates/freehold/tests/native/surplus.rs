@@ -5,27 +5,23 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::thread;
 
 use crate::common::{TestPlatform, run_on};
-use crate::machine::Machine;
 use crate::random::Random;
+use crate::tested::{Tested, build_as, range};
 use freehold::designs::{DoubleFree, Freehold, FreeholdSettings};
 use freehold::{
-    Config, Error, FrameCount, MemoryRange, Migrate, MigrateError, MigrateType, NodeId, Order, Pfn,
-    RangeRequest, Request, Watermark,
+    Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest, Request,
+    Watermark,
 };
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 const FRAMES: u64 = 16 * PAGEBLOCK;
 
-type Front = Machine<TestPlatform, Freehold<TestPlatform>>;
+type Front = Tested<Freehold<TestPlatform>>;
 
 /// One zone, two CPUs, frees checked exactly.
 fn machine() -> Front {
-    run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(PAGEBLOCK), FrameCount::new(FRAMES))];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     let settings = FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() };
-    Machine::new(TestPlatform, &config, &settings)
+    build_as(&[range(PAGEBLOCK, FRAMES)], &[0, 0], 0, &settings)
 }
 
 /// Takes the surplus beyond `keep`, and checks that it is aligned and was free.

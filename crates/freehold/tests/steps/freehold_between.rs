@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use crate::freehold_queued;
-use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
+use crate::steps::{Kind, StepPlatform, at_each_step, run_on, stop_at, unless_it_waits};
 use freehold::{
     CpuId, Error, FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest,
     Request, Watermark,
@@ -120,8 +120,7 @@ fn a_lease_begins_while_another_one_is_revoked() {
 /// twice.
 #[test]
 fn a_handler_uses_the_lease_that_it_interrupts() {
-    let mut stops = 0;
-    for step in 0.. {
+    let stops = at_each_step(|step| {
         // The lease moves to the handler, and so must live forever.
         let frames: &'static Frames = Box::leak(Box::new(machine(4, 0)));
         let lease = Rc::new(frames.lease(CPU).expect("there is no other lease"));
@@ -136,11 +135,8 @@ fn a_handler_uses_the_lease_that_it_interrupts() {
         got.borrow_mut().extend(mine.expect("it waits for nothing"));
         let distinct: HashSet<_> = got.borrow().iter().copied().collect();
         assert_eq!(distinct.len(), got.borrow().len(), "step {step}: {got:?}");
-        if !was_stopped {
-            break;
-        }
-        stops += 1;
-    }
+        was_stopped
+    });
     assert!(stops > 5, "{stops} stops");
 }
 
@@ -249,7 +245,7 @@ fn a_pageblock_is_drained_while_its_holder_frees() {
 fn of_a_pageblock_and_its_part_one_is_freed() {
     let (all, part) = (Order::PAGEBLOCK, Order::new(3));
     for (first, second) in [(all, part), (part, all)] {
-        for step in 0.. {
+        at_each_step(|step| {
             let frames = machine(2, 0);
             let held = frames.alloc(below(all)).expect("memory is free");
             let (other, freed) = (Rc::clone(&frames), Rc::new(Cell::new(None)));
@@ -265,10 +261,8 @@ fn of_a_pageblock_and_its_part_one_is_freed() {
                 assert_ne!(first.is_ok(), second.is_ok(), "step {step}: {first:?}, {second:?}");
                 frames.validate().unwrap_or_else(|violation| panic!("step {step}: {violation}"));
             }
-            if !was_stopped {
-                break;
-            }
-        }
+            was_stopped
+        });
     }
 }
 
@@ -323,7 +317,7 @@ fn a_range_is_taken_while_its_pageblocks_change_hands() {
 /// it takes the other one, and holds nothing of the first.
 #[test]
 fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
-    for step in 0.. {
+    at_each_step(|step| {
         let frames = machine(2, 0);
         // The first one, where both look, is emptier.
         for nth in 0..PAGEBLOCK + 2 {
@@ -348,10 +342,8 @@ fn a_pageblock_is_claimed_while_another_cpu_looks_for_one() {
         frames.drain_all();
         let census = frames.validate().unwrap_or_else(|broken| panic!("step {step}: {broken}"));
         assert_eq!(census.per_cpu.get(), 0, "step {step}");
-        if !was_stopped {
-            break;
-        }
-    }
+        was_stopped
+    });
 }
 
 /// Of two pageblocks on one stack, one is queued again while they are taken off.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::freehold_between::{Frames, PAGEBLOCK, below, each_step, machine};
-use crate::steps::{Kind, run_on, stop_again, stop_at, unless_it_waits};
+use crate::steps::{Kind, at_each_step, run_on, stop_again, stop_at, unless_it_waits};
 use freehold::{CpuId, Error, Order, Pfn, Request};
 
 /// Allocates a frame on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits
@@ -291,34 +291,30 @@ fn what_comes_to_a_cache_while_the_zone_becomes_low_is_found() {
     let cases: [Case; 3] =
         [(full_and_pool, free), (|| pool_of(96, 4, 64), fetch), (|| pool_of(4, 1, 64), stash)];
     for (build, call) in cases {
-        for step in 0.. {
+        at_each_step(|step| {
             let (frames, was_stopped) = cached_in_a_low_zone(build, call, step);
             run_on(2);
             if free_frames(&frames) > 0 {
                 let found = frames.alloc(below(Order::ZERO));
                 found.unwrap_or_else(|error| panic!("step {step}: {error}"));
             }
-            if !was_stopped {
-                break;
-            }
-        }
+            was_stopped
+        });
     }
 }
 
 /// Tries all cases in which the cache of CPU 0 holds a free frame though the zone is low.
 fn where_a_low_zone_is_cached(act: impl Fn(&Rc<Frames>)) {
     let mut cached = 0;
-    for step in 0.. {
+    at_each_step(|step| {
         let (frames, was_stopped) = cached_in_a_low_zone(full_and_pool, |it| give(it, 7), step);
         let census = frames.validate().expect("the accounting is right");
         if was_stopped && census.per_cpu.get() > 0 {
             act(&frames);
             cached += 1;
         }
-        if !was_stopped {
-            break;
-        }
-    }
+        was_stopped
+    });
     assert!(cached > 0, "the low zone was never cached");
 }
 
@@ -344,7 +340,7 @@ fn queued_in_a_low_zone(free: &[u64]) -> Rc<Frames> {
 #[test]
 fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
     let mut locked = 0;
-    for step in 0.. {
+    at_each_step(|step| {
         let frames = queued_in_a_low_zone(&[7, 2 * PAGEBLOCK + 7]);
         let (other, was_locked) = (Rc::clone(&frames), Rc::new(Cell::new(false)));
         let locks = Rc::clone(&was_locked);
@@ -358,10 +354,8 @@ fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
         let tick = || frames.tick(CpuId::new(0)).expect("the CPU exists");
         let (_, was_stopped) = stop_at(step, Kind::Stop, alloc, tick);
         locked += u32::from(was_locked.get());
-        if !was_stopped {
-            break;
-        }
-    }
+        was_stopped
+    });
     assert!(locked > 0, "the cache was never locked");
 }
 
@@ -400,7 +394,7 @@ fn what_a_drain_never_reaches_is_found() {
 /// that fail as well.
 #[test]
 fn others_end_though_a_drain_never_does() {
-    for step in 0.. {
+    at_each_step(|step| {
         let frames = all_taken(1);
         give(&frames, 7);
         let other = Rc::clone(&frames);
@@ -416,10 +410,8 @@ fn others_end_though_a_drain_never_does() {
         let alloc = || unless_it_waits(|| frames.alloc(below(Order::ZERO)));
         assert!(matches!(alloc(), Some(Ok(_))), "step {step}: a frame is free");
         assert_eq!(alloc(), Some(Err(Error::OutOfMemory)), "step {step}");
-        if !was_stopped {
-            break;
-        }
-    }
+        was_stopped
+    });
 }
 
 /// A free has marked a pageblock as queued and not pushed it. While another call looks for such

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::freehold_between::{CPU, Frames, PAGEBLOCK, each_step, each_step_then, machine};
 use crate::freehold_queued;
 use crate::machine::Machine;
-use crate::steps::{Kind, StepPlatform, run_on, stop_at, unless_it_waits};
+use crate::steps::{Kind, StepPlatform, at_each_step, run_on, stop_at, unless_it_waits};
 use freehold::designs::{DoubleFree, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{
@@ -343,8 +343,7 @@ fn memory_is_added_only_where_a_zone_may_have_some() {
 /// Other CPUs allocate, free and look wherever a removal stops.
 #[test]
 fn a_removal_stops_anywhere() {
-    let mut stops = 0;
-    for step in 0.. {
+    let stops = at_each_step(|step| {
         let machine = machine(4, 0);
         let held = take(&machine, 9, ZoneKind::Normal);
         let (other, theirs) = (Rc::clone(&machine), held.clone());
@@ -362,10 +361,7 @@ fn a_removal_stops_anywhere() {
         assert_eq!(removed, Some(Ok(())), "step {step}");
         let census = machine.validate().unwrap_or_else(|violation| panic!("{step}: {violation}"));
         assert_eq!(census.managed.get(), 3 * PAGEBLOCK);
-        if !was_stopped {
-            break;
-        }
-        stops += 1;
-    }
+        was_stopped
+    });
     assert!(stops > 100, "{stops} stops");
 }

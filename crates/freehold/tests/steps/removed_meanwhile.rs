@@ -7,7 +7,7 @@ use freehold::designs::Design;
 use freehold::{Config, Error, FrameCount, Immovable, MemoryRange, NodeId, Pfn, RangeRequest};
 
 use crate::machine::Machine;
-use crate::steps::{Kind, StepPlatform, locks_held, run_on, stop_at};
+use crate::steps::{Kind, StepPlatform, at_each_step, locks_held, run_on, stop_at};
 
 test_designs!(StepPlatform: [
     what_is_removed_cannot_be_removed_again,
@@ -30,7 +30,7 @@ fn each_removal<D: Design<StepPlatform>>(
 ) {
     for (part, stays) in [(FIRST, MIDDLE), (MIDDLE, FIRST)] {
         let mut removals = 0;
-        for step in 0.. {
+        at_each_step(|step| {
             let ranges = [MemoryRange::new(FIRST, FRAMES)];
             let cpus = [NodeId::new(0); 2];
             let config = Config::new(&ranges, &cpus).min_free(Some(FrameCount::ZERO));
@@ -58,10 +58,8 @@ fn each_removal<D: Design<StepPlatform>>(
                 assert_eq!(got, Some(Ok(())), "{place}");
             }
             machine.validate().unwrap_or_else(|violation| panic!("{place}: {violation}"));
-            if !was_stopped {
-                break;
-            }
-        }
+            was_stopped
+        });
         // At least before it looks for holes, and after that. This one looks at words.
         let looks = if D::NAME == "llfree" { FRAMES.get() / 2 } else { FRAMES.get() };
         assert!(removals > looks, "{}: only {removals} removals", D::NAME);

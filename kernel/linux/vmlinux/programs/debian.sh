@@ -14,8 +14,8 @@ one() {
     status=$?
     case $status in
     0) verdict=passed ;;
-    # Of the kernel's tests, and of stress-ng: not on this machine.
-    3 | 4) verdict=skipped ;;
+    # Of stress-ng, of the kernel's tests, and of LTP: not on this machine.
+    3 | 4 | 32) verdict=skipped ;;
     124 | 137) verdict=endless ;;
     *) verdict=failed ;;
     esac
@@ -23,7 +23,8 @@ one() {
     verdicts+=("$verdict")
     say "case: $run $name $verdict $status"
     [ $verdict = passed ] ||
-        grep -vE '^ok|stress-ng: info|Totals' said | tail -4 | cut -c1-150 | while read -r line; do say "said: $line"; done
+        grep -vE '^ok|stress-ng: info|Totals|^Summary:|^[a-z]+ +[0-9]+$|^$' said |
+            tail -4 | cut -c1-150 | while read -r line; do say "said: $line"; done
 }
 
 sum_up() {
@@ -126,6 +127,19 @@ droppable
 TESTS
     cd - >/dev/null || return
     echo 0 >/proc/sys/vm/nr_hugepages
+    sum_up
+}
+
+# The lists of LTP, in which a line is a name and what the shell is to run.
+ltp() {
+    local name command verdicts=() suite=/opt/ltp
+    [ -d $suite ] || { failing "no LTP: run userspace --ltp DIR" && return; }
+    local -x LTPROOT=$suite PATH=$PATH:$suite/testcases/bin TMPDIR=/tmp KCONFIG_PATH=/root/config
+    # CPUs that QEMU translates are slow.
+    local -x LTP_TIMEOUT_MUL=5
+    while read -r name command; do
+        one "$name" 150 bash -c "$command"
+    done < <(cat $suite/runtest/mm $suite/runtest/hugetlb | grep -v '^ *#' | grep .)
     sum_up
 }
 

@@ -28,7 +28,7 @@ pub(super) fn play_on<G: Disturbed>(case: &Case, crew: &Crew, ground: &G) -> Res
         let seed = case.seed ^ (round as u64 + 1) << 42;
         let in_round = || format!("in round {round}");
         let of_round = play_round(case, crew, (ground, &torture), free, seed);
-        tally.add(&of_round.with_context(in_round)?);
+        tally.add(&of_round.with_context(in_round)?)?;
         tally.fights += ground.fight(crew, &case.cuts, seed).with_context(in_round)?;
     }
     Ok(tally)
@@ -87,7 +87,7 @@ fn play_round<G: Disturbed>(
         frees: tally.freed,
         ..ThreadsTally::default()
     };
-    disturbed.iter().for_each(|of_thread| sum.add(of_thread));
+    disturbed.iter().try_for_each(|of_thread| sum.add(of_thread))?;
     Ok(sum)
 }
 

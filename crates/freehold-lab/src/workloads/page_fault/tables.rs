@@ -2,42 +2,32 @@
 
 use anyhow::Result;
 
+use crate::report::columns::{self, Column};
 use crate::report::document::{RunResult, number};
 use crate::report::out;
 use crate::report::profile::MEASURED;
 use crate::report::table::Table;
 use crate::report::waits::{percent, wait_share};
 
+/// What the host tells.
+const OF_HOST: [Column; 6] = [
+    Column { heading: "faults/s", cell: |r| format!("{:.0}", r.work.per_second) },
+    Column { heading: "spread", cell: |r| columns::percent(r, "spread") },
+    Column { heading: "ns/fault", cell: |r| columns::number(r, "fault_ns", 1) },
+    Column {
+        heading: "LRU ns",
+        cell: |r| match number(r.workload_specific.get("lru_ns")) {
+            0.0 => "-".to_owned(),
+            lru_ns => format!("{lru_ns:.1}"),
+        },
+    },
+    Column { heading: "allocator ns", cell: |r| columns::number(r, "allocator_ns", 1) },
+    Column { heading: "lock pairs", cell: |r| columns::number(r, "allocator_lock_pairs", 1) },
+];
+
 /// Prints results of the host.
 pub(super) fn print_host(results: &[RunResult]) -> Result<()> {
-    let headings = [
-        "design",
-        "cpus",
-        "faults/s",
-        "spread",
-        "ns/fault",
-        "LRU ns",
-        "allocator ns",
-        "lock pairs",
-    ];
-    let mut table = Table::new(headings).numbers_from(1);
-    for result in results {
-        let number = |name: &str| number(result.workload_specific.get(name));
-        table.row([
-            result.design.clone(),
-            result.cpus.to_string(),
-            format!("{:.0}", result.work.per_second),
-            format!("{:.1} %", number("spread") * 100.0),
-            format!("{:.1}", number("fault_ns")),
-            match number("lru_ns") {
-                0.0 => "-".to_owned(),
-                lru_ns => format!("{lru_ns:.1}"),
-            },
-            format!("{:.1}", number("allocator_ns")),
-            format!("{:.1}", number("allocator_lock_pairs")),
-        ]);
-    }
-    out!("{table}");
+    out!("{}", columns::table(results, &OF_HOST, &[]));
     out!(
         "{MEASURED}. allocator ns: allocation and free of a frame\nwithout touching it, also in \
          uncontended lock pairs of this run. LRU ns: what the lists cost,\nwith lru=node|group. \

@@ -56,7 +56,7 @@ fn play_design<D: Design<Chaos> + Sync>(case: &Case) -> Result<ThreadsTally> {
     check_none(&panics)?;
     let mut tally = ThreadsTally::default();
     for of_case in played {
-        tally.add(&of_case?);
+        tally.add(&of_case?)?;
     }
     tally.leased = u64::from(case.design == DesignName::Freehold);
     Ok(tally)
