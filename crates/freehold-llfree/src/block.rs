@@ -3,16 +3,27 @@
 use core::ops::Range;
 
 use crate::entry::CHILD_FRAMES;
+use freehold::memmap::bits::{WORD_FRAMES, WORD_ORDER, ones};
+use freehold::platform::{Platform, Word};
 use freehold::units::Order;
+use freehold::zeroable;
 
-/// How many frames a word has.
-pub(crate) const WORD_FRAMES: u32 = u64::BITS;
+/// A record that is a word, of a table that begins as zero bytes.
+pub(crate) struct Word32<P: Platform>(pub(crate) P::U32);
+
+zeroable!(Word32 { 0: P::U32::ZERO_BYTES });
+
+impl<P: Platform> Word32<P> {
+    pub(crate) fn zero() -> Self {
+        Word32(P::U32::new(0))
+    }
+}
 
 /// How many words a child has.
 pub(crate) const WORDS: usize = (CHILD_FRAMES / WORD_FRAMES) as usize;
 
 /// The order of the block that a word is.
-pub(crate) const WORD: Order = Order::new(WORD_FRAMES.ilog2() as u8);
+pub(crate) const WORD: Order = Order::new(WORD_ORDER);
 
 /// How many frames a block has that no table is too short for.
 #[inline]
@@ -24,6 +35,12 @@ pub(crate) const fn frames_in(order: Order) -> u32 {
 #[inline]
 pub(crate) const fn child_of(frame: u32) -> u32 {
     frame / CHILD_FRAMES
+}
+
+/// The words of a child.
+#[inline]
+pub(crate) const fn words_of(child: u32) -> Range<usize> {
+    child as usize * WORDS..(child as usize + 1) * WORDS
 }
 
 /// A block: its words mean something if it is less than a child.
@@ -66,70 +83,12 @@ impl Block {
     /// Its frames in each of these.
     #[inline]
     pub(crate) const fn mask(self) -> u64 {
-        match self.order.get() < WORD.get() {
-            true => ((1 << self.frames()) - 1) << (self.first % WORD_FRAMES),
-            false => u64::MAX,
-        }
+        ones(self.order.get()) << (self.first % WORD_FRAMES)
     }
 
     /// Its first frame in the first one.
     #[inline]
     pub(crate) const fn bit(self) -> u64 {
         1 << (self.first % WORD_FRAMES)
-    }
-}
-
-/// The lowest block of an order, up to that of a word, among the bits of a word.
-#[inline]
-pub(crate) fn find_in_word(free: u64, order: Order) -> Option<u32> {
-    /// By order: where blocks may begin.
-    const STARTS: [u64; 7] = {
-        let (mut starts, mut order) = ([u64::MAX; 7], 1);
-        while order < 7 {
-            let (size, mut at) = (1 << order, 0);
-            starts[order] = 0;
-            while at < 64 {
-                starts[order] |= 1 << at;
-                at += size;
-            }
-            order += 1;
-        }
-        starts
-    };
-    let mut runs = free;
-    for half in 0..order.get() {
-        runs &= runs >> (1 << half);
-    }
-    let found = runs & STARTS[order.index() % STARTS.len()];
-    (found != 0).then(|| found.trailing_zeros())
-}
-
-/// The largest block that begins at a frame, up to an order, and ends at or before another.
-pub(crate) fn largest(first: u32, end: u32, most: Order) -> Order {
-    let aligned = first.trailing_zeros().min(u32::from(most.get()));
-    Order::new(aligned.min((end - first).ilog2()) as u8)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lowest_block_of_each_order_is_found() {
-        let naive = |free: u64, order: Order| {
-            let fits = |&at: &u32| {
-                free & Block { first: at, order }.mask() == Block { first: at, order }.mask()
-            };
-            (0..64).step_by(1 << order.get()).find(fits)
-        };
-        let mut word = 0x9e37_79b9_7f4a_7c15_u64;
-        for round in 0..2000 {
-            word = word.wrapping_mul(0xd134_2543_de82_ef95).rotate_left(29) ^ round;
-            for free in [word, word | word << 7 | word >> 3, u64::MAX << (word % 64), !word & 1] {
-                for order in Order::ZERO.to(WORD) {
-                    assert_eq!(find_in_word(free, order), naive(free, order), "{free:#x} {order}");
-                }
-            }
-        }
     }
 }

@@ -3,11 +3,10 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
-use freehold::Error;
-use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
+use crate::block::Word32;
+use freehold::memmap::region::Table;
 use freehold::platform::{Platform, Word};
 use freehold::units::Order;
-use freehold::zeroable;
 
 /// How many frames a child has.
 pub(crate) const CHILD_FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
@@ -38,8 +37,9 @@ impl Entry {
         Entry(frames as u16)
     }
 
-    /// A huge block.
-    pub(crate) const fn huge(is_pair: bool, is_fixed: bool) -> Self {
+    /// A huge block of an order.
+    pub(crate) fn huge(order: Order, is_fixed: bool) -> Self {
+        let is_pair = order > Order::PAGEBLOCK;
         Entry(HUGE | if is_pair { PAIR } else { 0 } | if is_fixed { FIXED } else { 0 })
     }
 
@@ -49,10 +49,6 @@ impl Entry {
 
     pub(crate) const fn is_isolated(self) -> bool {
         self.0 & ISOLATED != 0
-    }
-
-    pub(crate) const fn is_pair(self) -> bool {
-        self.is_huge() && self.0 & PAIR != 0
     }
 
     pub(crate) const fn is_fixed(self) -> bool {
@@ -77,13 +73,8 @@ impl Entry {
         if self.is_huge() { 0 } else { (self.0 & COUNT) as u32 }
     }
 
-    /// The same child with fewer free frames; `None` if it has not so many, or is isolated.
-    pub(crate) fn take(self, frames: u32) -> Option<Self> {
-        (!self.is_isolated()).then_some(self)?.take_any(frames)
-    }
-
-    /// The same, if it is isolated as well.
-    pub(crate) fn take_any(self, frames: u32) -> Option<Self> {
+    /// The same child with fewer free frames, if it has so many.
+    pub(crate) fn less(self, frames: u32) -> Option<Self> {
         (self.count() >= frames).then(|| Entry(self.0 - frames as u16))
     }
 
@@ -103,16 +94,8 @@ impl Entry {
     }
 }
 
-/// Two entries: those of a largest block change in one step.
-struct Pair<P: Platform>(P::U32);
-
-zeroable!(Pair { 0: P::U32::ZERO_BYTES });
-
-/// The entries of all children.
-pub(crate) struct Entries<P: Platform>(Table<Pair<P>>);
-
-/// Where they lie.
-pub(crate) struct EntriesPlan<P: Platform>(TablePlan<Pair<P>>);
+/// The entries of all children, two a word: those of a largest block change in one step.
+pub(crate) struct Entries<P: Platform>(pub(crate) Table<Word32<P>>);
 
 const fn unpack(pair: u32) -> [Entry; 2] {
     [Entry(pair as u16), Entry((pair >> 16) as u16)]
@@ -123,55 +106,51 @@ const fn pack([low, high]: [Entry; 2]) -> u32 {
 }
 
 impl<P: Platform> Entries<P> {
-    pub(crate) fn plan(
-        children: usize,
-        layout: &mut LayoutBuilder<'_>,
-    ) -> Result<EntriesPlan<P>, Error> {
-        Ok(EntriesPlan(layout.table(SectionKind::Blocks, children.div_ceil(2))?))
-    }
-
-    pub(crate) fn carve(plan: &EntriesPlan<P>, carver: &mut Carver) -> Self {
-        Entries(carver.zero_table(plan.0, |_| Pair(P::U32::new(0))))
-    }
-
     // Acquire wherever an entry is read, and release wherever it is changed: who finds all frames
     // of a child free has what was done by those that freed them before it, to bits, to marks and
     // to the frames themselves. It looks at no bit.
 
-    #[inline]
-    pub(crate) fn get(&self, child: u32) -> Entry {
-        unpack(self.0.get(child as usize / 2).0.load(Acquire))[child as usize % 2]
+    fn pair(&self, child: u32) -> &P::U32 {
+        &self.0.get(child as usize / 2).0
     }
 
-    /// Changes an entry as `change` says; returns what it was. `Err` if `change` refuses.
+    #[inline]
+    pub(crate) fn get(&self, child: u32) -> Entry {
+        unpack(self.pair(child).load(Acquire))[child as usize % 2]
+    }
+
+    /// Changes an entry as `change` says; returns what it was. `None` if `change` refuses.
     #[inline]
     pub(crate) fn update(
         &self,
         child: u32,
         change: impl Fn(Entry) -> Option<Entry>,
-    ) -> Result<Entry, Entry> {
-        let nth = child as usize % 2;
-        let pair = self.update_pair(child, |mut pair| {
-            pair[nth] = change(pair[nth])?;
-            Some(pair)
-        });
-        pair.map(|pair| pair[nth]).map_err(|pair| pair[nth])
+    ) -> Option<Entry> {
+        let [was, _] = self.update_all(child, Order::PAGEBLOCK, |_, entry| change(entry))?;
+        Some(was)
     }
 
-    /// The same for a child and its neighbour, the lower one first.
+    /// The same for all children of a huge block, the first of which this is: for a second one as
+    /// well, or the second is the default.
     #[inline]
-    pub(crate) fn update_pair(
+    pub(crate) fn update_all(
         &self,
         child: u32,
-        change: impl Fn([Entry; 2]) -> Option<[Entry; 2]>,
-    ) -> Result<[Entry; 2], [Entry; 2]> {
-        let word = &self.0.get(child as usize / 2).0;
-        let mut pair = word.load(Acquire);
+        order: Order,
+        change: impl Fn(u32, Entry) -> Option<Entry>,
+    ) -> Option<[Entry; 2]> {
+        let (word, nth, is_pair) = (self.pair(child), child as usize % 2, order > Order::PAGEBLOCK);
+        let mut now = word.load(Acquire);
         loop {
-            let changed = pack(change(unpack(pair)).ok_or(unpack(pair))?);
-            match word.compare_exchange(pair, changed, AcqRel, Acquire) {
-                Ok(_) => return Ok(unpack(pair)),
-                Err(now) => pair = now,
+            let (was, mut pair) = (unpack(now), unpack(now));
+            pair[nth] = change(child, pair[nth])?;
+            if is_pair {
+                pair[1] = change(child + 1, pair[1])?;
+            }
+            match word.compare_exchange(now, pack(pair), AcqRel, Acquire) {
+                Ok(_) if is_pair => return Some(was),
+                Ok(_) => return Some([was[nth], Entry::default()]),
+                Err(other) => now = other,
             }
         }
     }
@@ -180,13 +159,6 @@ impl<P: Platform> Entries<P> {
     #[inline]
     pub(crate) fn add(&self, child: u32, frames: u32) -> Entry {
         let nth = child % 2;
-        let pair = self.0.get(child as usize / 2).0.fetch_add(frames << (16 * nth), AcqRel);
-        unpack(pair)[nth as usize]
-    }
-
-    /// Sets an entry, in a copy that no other call uses.
-    pub(crate) fn set(&self, child: u32, entry: Entry) {
-        // `Ok`: nothing is refused.
-        let _ = self.update(child, |_| Some(entry));
+        unpack(self.pair(child).fetch_add(frames << (16 * nth), AcqRel))[nth as usize]
     }
 }

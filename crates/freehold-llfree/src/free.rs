@@ -1,35 +1,41 @@
 //! Free, one block at a time and in bulk.
 
-use crate::Llfree;
-use crate::block::frames_in;
-use crate::local::Reserved;
-use crate::release::Released;
+use crate::block::{Block, child_of, frames_in};
+use crate::local::{Count, Reserved};
 use crate::trees::{TREE_FRAMES, TreeIndex};
+use crate::{Llfree, ORDER_MAX};
 use freehold::designs::Context;
 use freehold::designs::traits::{Bulk, Free};
 use freehold::memmap::index::ZoneIndex;
 use freehold::platform::Platform;
-use freehold::zone::watermark::Watermark;
 use freehold::{BulkFreeError, Error, Order, Pfn, Request};
 
 impl<P: Platform> Free<P> for Llfree<P> {
     #[inline]
     fn free(&self, context: Context<'_, P>, pfn: Pfn, order: Order) -> Result<(), Error> {
         let first = self.lower.stretches.index_of(pfn).ok_or(Error::ForeignFrame)?;
-        self.free_at(context, first.0, order)
+        self.free_at(context, Block { first: first.0, order })
     }
 }
 
 impl<P: Platform> Llfree<P> {
+    /// Frees a block, or a part of one.
     #[inline]
-    pub(crate) fn free_at(
-        &self,
-        context: Context<'_, P>,
-        first: u32,
-        order: Order,
-    ) -> Result<(), Error> {
-        let (cpu, zone, tree, frames) = self.release(context, first, order)?;
+    pub(crate) fn free_at(&self, context: Context<'_, P>, block: Block) -> Result<(), Error> {
+        let Block { first, order } = block;
+        if order > ORDER_MAX {
+            return Err(Error::OrderTooLarge);
+        }
+        // As its number is.
+        if !first.is_multiple_of(frames_in(order)) {
+            return Err(Error::Misaligned);
+        }
+        let child = child_of(first);
+        let zone = self.lower.zone_of(child).ok_or(Error::ForeignFrame)?;
+        let frames = self.lower.release(context.platform, block)?;
+        let (cpu, tree) = (context.cpu_here(), self.trees.of(zone, child));
         let local = self.local(cpu, zone);
+        local.note(Count::Freed, frames_in(order));
         if frames > 0 && !local.give(tree, frames) {
             self.trees.give(tree, frames);
             if local.note_free(tree) {
@@ -39,51 +45,23 @@ impl<P: Platform> Llfree<P> {
         Ok(())
     }
 
-    /// Frees a block to its tree, whoever has reserved that.
-    pub(crate) fn put_back(
-        &self,
-        context: Context<'_, P>,
-        first: u32,
-        order: Order,
-    ) -> Result<(), Error> {
-        let (_, _, tree, frames) = self.release(context, first, order)?;
-        self.trees.give(tree, frames);
-        Ok(())
-    }
-
-    /// Frees a block; returns the CPU that does, and of which tree how many frames are to be
-    /// counted.
-    #[inline]
-    fn release(
-        &self,
-        context: Context<'_, P>,
-        first: u32,
-        order: Order,
-    ) -> Result<(usize, ZoneIndex, TreeIndex, u32), Error> {
-        let Released { zone, child, frames } =
-            self.lower.release(context.platform, first, order)?;
-        let cpu = context.cpu_here();
-        self.local(cpu, zone).note_freed(frames_in(order));
-        Ok((cpu, zone, self.trees.of(zone, child), frames))
-    }
-
     /// Reserves a tree that this CPU frees in, unless another one has it or memory is low.
     fn reserve_for_frees(&self, cpu: usize, zone: ZoneIndex, tree: TreeIndex) {
         if self.trees.is_reserved(tree) {
             return;
         }
-        let low = self.low(zone);
+        let low = self.zone(zone).low();
         let level = self.level_up_to(zone, low + u64::from(TREE_FRAMES));
         let Some(spare) = level.checked_sub(low).filter(|&spare| spare > 0) else { return };
         self.zone(zone).note_cached(true);
         let most = spare.min(u64::from(TREE_FRAMES)) as u32;
         let local = self.local(cpu, zone);
-        local.enter();
-        let taken = self.trees.reserve(tree, 0, most);
-        if let Some(count) = taken {
-            self.replace_reservation(cpu, zone, Reserved { tree, count });
-        }
-        local.leave(taken.is_some());
+        local.section(|| {
+            let count = self.trees.reserve(tree, 0, most)?;
+            local.note_refill(count);
+            self.end_reservation(local, Some(Reserved { tree, count }));
+            Some(())
+        });
     }
 }
 
@@ -109,7 +87,7 @@ impl<P: Platform> Bulk<P> for Llfree<P> {
         let class = request.depth().at_first();
         let spare = (spare as u64).saturating_mul(request.order().frames().get());
         let mut near = self.usable(zones, &request).take_while(|&zone| {
-            Some(self.zone(zone).node()) == request.preferred_node() //
+            Some(self.zone(zone).node) == request.preferred_node() //
         });
         let cpu = context.cpu_here();
         let has_to_spare = |&zone: &ZoneIndex| {
@@ -121,7 +99,7 @@ impl<P: Platform> Bulk<P> for Llfree<P> {
         // As the calls for one block do, but for what other CPUs have.
         let request = request.at_hand();
         self.fill(out, || {
-            let first = self.alloc_in(context, zone, &request, class, None)?;
+            let first = self.alloc_in(context, zone, &request, class)?;
             self.note_numa(context, zones, &request, zone, request.order().frames());
             Some(first)
         })
@@ -148,11 +126,5 @@ impl<P: Platform> Llfree<P> {
             *slot = self.lower.pfn_of(first);
         }
         out.len()
-    }
-
-    /// The low watermark of a zone: nothing is reserved that would leave less.
-    pub(crate) fn low(&self, zone: ZoneIndex) -> u64 {
-        let zone = self.zone(zone);
-        zone.watermarks().floor(Watermark::Low, zone.kind()).unwrap_or(0)
     }
 }

@@ -2,11 +2,11 @@
 //! without locks go on meanwhile, and the copy has any step of them without the others.
 
 use crate::Llfree;
-use crate::block::Block;
+use crate::block::{Block, words_of};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::local::Local;
 use crate::lower::Lower;
-use crate::trees::TreeIndex;
+use freehold::Order;
 use freehold::designs::Context;
 use freehold::designs::traits::Freeze;
 use freehold::platform::{Platform, RawLock};
@@ -14,11 +14,11 @@ use freehold::platform::{Platform, RawLock};
 impl<P: Platform> Freeze<P> for Llfree<P> {
     fn freeze(&self, _context: Context<'_, P>) {
         self.hotplug.get(0).lock().lock();
-        self.zones.iter().for_each(|zone| zone.lock().lock());
+        self.zones.iter().for_each(|zone| zone.lock.lock());
     }
 
     fn thaw(&self, _context: Context<'_, P>) {
-        self.zones.iter().for_each(|zone| zone.lock().unlock());
+        self.zones.iter().for_each(|zone| zone.lock.unlock());
         self.hotplug.get(0).lock().unlock();
     }
 
@@ -26,10 +26,9 @@ impl<P: Platform> Freeze<P> for Llfree<P> {
     fn thaw_copy(&self, context: Context<'_, P>) {
         for zone in self.zone_indexes() {
             self.locals_of(zone).for_each(Local::reset);
-            self.trees_of(zone).for_each(|tree| self.trees.reset(tree, 0));
+            self.trees_of(zone).for_each(|tree| self.trees.reset(tree));
             for child in self.children_of(zone) {
-                let TreeIndex(tree) = self.trees.of(zone, child);
-                self.trees.give(TreeIndex(tree), self.lower.repair(child));
+                self.trees.give(self.trees.of(zone, child), self.lower.repair(child));
             }
         }
         self.thaw(context);
@@ -42,28 +41,30 @@ impl<P: Platform> Lower<P> {
     fn repair(&self, child: u32) -> u32 {
         // Without marks of changes.
         self.set_zone(child, self.zone_of(child));
-        let entry = self.entries.get(child).isolated(false);
-        if entry.is_huge() {
+        let (entry, neighbour) = (self.entries.get(child), self.entries.get(child ^ 1));
+        let (repaired, free) = if entry.is_huge() {
             self.fill(child, false, false);
             // A neighbour without its other half is one child.
-            let is_pair = entry.is_pair() && self.entries.get(child ^ 1).is_pair();
-            self.entries.set(child, Entry::huge(is_pair, entry.is_fixed()));
-            return 0;
-        }
-        Self::words_of(child).for_each(|word| self.clear_free_marks(word));
-        let mut at = child * CHILD_FRAMES;
-        while at < (child + 1) * CHILD_FRAMES {
-            at = match self.block_of(at) {
-                Some(of) if of.first == at => of.end(),
-                // A tail of no block is a frame by itself.
-                _ => {
-                    self.clear_tail(Block::frame(at));
-                    at + 1
-                }
-            };
-        }
-        let free = self.count_bits(child);
-        self.entries.set(child, Entry::free(free));
+            let order = entry.huge_order().filter(|_| entry.huge_order() == neighbour.huge_order());
+            (Entry::huge(order.unwrap_or(Order::PAGEBLOCK), entry.is_fixed()), 0)
+        } else {
+            words_of(child).for_each(|word| self.clear_free_marks(word));
+            let (mut at, end) = (child * CHILD_FRAMES, (child + 1) * CHILD_FRAMES);
+            while at < end {
+                at = match self.block_of(at) {
+                    Some(of) if of.first == at => of.end(),
+                    // A tail of no block is a frame by itself.
+                    _ => {
+                        self.clear_tail(Block::frame(at));
+                        at + 1
+                    }
+                };
+            }
+            let free = self.count_bits(child);
+            (Entry::free(free), free)
+        };
+        // `Some`: nothing is refused.
+        let _ = self.entries.update(child, |_| Some(repaired));
         free
     }
 }

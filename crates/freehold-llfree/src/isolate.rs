@@ -1,17 +1,17 @@
 //! Children out of circulation, until content has moved away.
 
 use crate::Llfree;
-use crate::block::{Block, child_of, frames_in, largest};
+use crate::alloc::is_fixed;
+use crate::block::{Block, child_of};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::local::Local;
-use crate::lower::Lower;
-use crate::upkeep::{Part, parts};
 use freehold::compact::{Migrate, MigrateError};
 use freehold::designs::Context;
-use freehold::designs::places::Obstacle;
-use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
+use freehold::designs::places::{Obstacle, evict};
+use freehold::memmap::bits::Span;
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
-use freehold::{Error, Order};
+use freehold::{Error, FrameCount, Order, Request};
 
 /// How often something that another call is doing is looked at again.
 const LOOKS: u32 = 8;
@@ -23,33 +23,23 @@ pub(crate) enum Met {
     /// No memory, at this frame.
     Hole(u32),
     /// A block, and whether its content can move.
-    Used(u32, Order, bool),
+    Used(Block, bool),
     /// A block that a call is changing.
     Elsewhere,
-}
-
-/// Children of a zone that are out of circulation until this is dropped.
-pub(crate) struct Isolation<'a, P: Platform> {
-    design: &'a Llfree<P>,
-    first: u32,
-    end: u32,
 }
 
 impl<P: Platform> Llfree<P> {
     /// Takes so many frames of the count of a child's tree, whoever has reserved that.
     pub(crate) fn take_count(&self, zone: ZoneIndex, child: u32, frames: u32) -> bool {
         let tree = self.trees.of(zone, child);
-        for _ in 0..LOOKS {
-            if self.trees.take(tree, frames, frames).is_some() {
-                return true;
+        (0..LOOKS).any(|_| {
+            let is_taken = self.trees.take(tree, frames, frames).is_some();
+            if !is_taken {
+                let has_it = |local: &&Local<P>| local.reserved().is_some_and(|of| of.tree == tree);
+                self.locals_of(zone).filter(has_it).for_each(|local| _ = self.drain_local(local));
             }
-            let all = self.locals_of(zone);
-            let has_it = |local: &&Local<P>| local.reserved().is_some_and(|of| of.tree == tree);
-            for local in all.filter(has_it) {
-                self.drain_local(local);
-            }
-        }
-        false
+            is_taken
+        })
     }
 
     fn isolate(&self, zone: ZoneIndex, child: u32) -> bool {
@@ -65,7 +55,7 @@ impl<P: Platform> Llfree<P> {
                 continue;
             }
             let same = |entry: Entry| (entry == now).then(|| entry.isolated(true));
-            if entries.update(child, same).is_ok() {
+            if entries.update(child, same).is_some() {
                 return true;
             }
             self.trees.give(self.trees.of(zone, child), now.count());
@@ -76,152 +66,195 @@ impl<P: Platform> Llfree<P> {
     /// What lies at a frame, up to another one.
     pub(crate) fn look(&self, at: u32, end: u32, owner: &dyn Migrate) -> Met {
         let (lower, child) = (&self.lower, child_of(at));
-        let part = Part { first: at, end: end.min((child + 1) * CHILD_FRAMES) };
-        let can_move = |is_fixed: bool, first, order| {
-            !is_fixed || owner.can_move(lower.pfn_of(first), order) //
+        let used = |block: Block, is_fixed: bool| {
+            let can_move = || owner.can_move(lower.pfn_of(block.first), block.order);
+            Met::Used(block, !is_fixed || can_move())
         };
         let entry = lower.entries.get(child);
         if entry.is_huge() {
             let Some(order) = entry.huge_order() else { return Met::Elsewhere };
-            let Block { first, order } = Block::huge(child, order);
-            return Met::Used(first, order, can_move(entry.is_fixed(), first, order));
+            return used(Block::huge(child, order), entry.is_fixed());
         }
-        let used = part.words().find_map(|(word, mask)| {
-            let used = lower.taken(word) & mask;
-            (used != 0).then(|| word as u32 * 64 + used.trailing_zeros())
+        let end = end.min((child + 1) * CHILD_FRAMES);
+        let taken = Span { first: at, end }.words().find_map(|(word, mask)| {
+            let taken = lower.taken(word) & mask;
+            (taken != 0).then(|| word as u32 * u64::BITS + taken.trailing_zeros())
         });
-        let Some(frame) = used else { return Met::Free(part.end) };
-        let word = frame as usize / 64;
-        if lower.holes(word) & Block::frame(frame).bit() != 0 {
+        let Some(frame) = taken else { return Met::Free(end) };
+        if lower.is_hole(Block::frame(frame)) {
             return Met::Hole(frame);
         }
-        let Some(Block { first, order }) = lower.block_of(frame) else { return Met::Elsewhere };
-        Met::Used(first, order, can_move(lower.is_fixed(first), first, order))
+        let Some(block) = lower.block_of(frame) else { return Met::Elsewhere };
+        used(block, lower.is_fixed(block.first))
     }
 }
 
+/// Children of a zone that are out of circulation until this is dropped.
+pub(crate) struct Isolation<'a, P: Platform> {
+    pub(crate) design: &'a Llfree<P>,
+    pub(crate) context: Context<'a, P>,
+    pub(crate) zone: ZoneIndex,
+    pub(crate) owner: &'a dyn Migrate,
+    first: u32,
+    end: u32,
+}
+
 impl<'a, P: Platform> Isolation<'a, P> {
-    /// Isolates all children of a zone that frames are of, or none.
+    /// Isolates all children that frames are of, or none.
     pub(crate) fn new(
         design: &'a Llfree<P>,
+        context: Context<'a, P>,
         zone: ZoneIndex,
-        first: u32,
-        end: u32,
+        span: Span,
+        owner: &'a dyn Migrate,
     ) -> Result<Self, Obstacle> {
-        let mut isolation = Isolation { design, first: child_of(first), end: child_of(first) };
-        for part in parts(first, end) {
-            if !design.isolate(zone, part.child()) {
-                return Err(Obstacle { at: FrameIndex(part.first), error: Error::RangeBusy });
+        let first = child_of(span.first);
+        let mut isolation = Isolation { design, context, zone, owner, first, end: first };
+        for (child, part) in span.by_pageblock() {
+            if !design.isolate(zone, child) {
+                return Err(busy(part.first));
             }
-            isolation.end = part.child() + 1;
+            isolation.end = child + 1;
         }
         // What is left may be less than the low watermark.
         design.drain_zone(zone);
         Ok(isolation)
     }
 
-    /// Makes all frames from one to another free.
-    pub(crate) fn empty(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
-        let (mut at, end, mut looks) = (range.first.0, range.end.0, 0);
-        while at < end {
-            let busy = Obstacle { at: FrameIndex(at), error: Error::RangeBusy };
-            let moved = match self.design.look(at, end, owner) {
+    /// Makes all of these frames free. What cannot move its owner may discard, if it `evicts`.
+    pub(crate) fn empty(&self, span: Span, evicts: bool) -> Result<(), Obstacle> {
+        let (mut at, mut looks) = (span.first, 0);
+        while at < span.end {
+            let moved = match self.design.look(at, span.end, self.owner) {
                 Met::Free(behind) => {
-                    (at, looks) = (behind, 0);
+                    at = behind;
                     Ok(())
                 }
-                Met::Used(first, order, true) => {
-                    let moved = self.design.move_away(context, zone, first, order, owner);
-                    let moved = moved.map_err(|error| Obstacle { error, ..busy })?;
-                    moved.inspect(|()| looks = 0)
+                Met::Used(block, true) => {
+                    self.move_away(block, evicts).map_err(|error| Obstacle { error, ..busy(at) })?
                 }
-                Met::Used(_, _, false) | Met::Hole(_) => return Err(busy),
+                Met::Used(..) | Met::Hole(_) => return Err(busy(at)),
                 Met::Elsewhere => Err(MigrateError::Busy),
             };
-            match moved {
-                Ok(()) => {}
-                Err(MigrateError::Busy) if looks < LOOKS => {
-                    looks += 1;
-                    context.platform.relax();
-                }
-                Err(_) => return Err(busy),
+            looks = match moved {
+                Ok(()) => 0,
+                Err(MigrateError::Busy) if looks < LOOKS => looks + 1,
+                Err(_) => return Err(busy(at)),
+            };
+            if looks > 0 {
+                self.context.platform.relax();
             }
         }
         Ok(())
     }
 
-    /// Hands out all frames from one to another, in the largest blocks that fit, up to an order; or
-    /// none: not if a call that had the count of some before they were isolated takes one of them.
-    pub(crate) fn take(
-        &self,
-        context: Context<'_, P>,
-        range: FrameRange,
-        most: Order,
-        is_fixed: bool,
-    ) -> Result<(), Obstacle> {
-        let (lower, first, end) = (&self.design.lower, range.first.0, range.end.0);
-        let mut at = first;
-        while at < end {
-            let block = Block { first: at, order: largest(at, end, most) };
-            if !lower.take_isolated(block, is_fixed) {
-                let mut taken = first;
-                while taken < at {
-                    let order = largest(taken, end, most);
-                    // An error means that a user freed what it was not given.
-                    let _ = lower.release(context.platform, taken, order);
-                    taken += frames_in(order);
-                }
-                return Err(Obstacle { at: FrameIndex(at), error: Error::RangeBusy });
-            }
-            at = block.end();
+    /// Has the content of a block moved elsewhere, or evicted.
+    fn move_away(&self, from: Block, evicts: bool) -> Result<Result<(), MigrateError>, Error> {
+        let Isolation { design, context, zone, owner, .. } = *self;
+        let of = design.zone(zone);
+        // In no zone that the content might not have been allowed to use.
+        let request = Request::new(from.order).node(of.node).zone_limit(of.kind);
+        let zones = context.topology.zonelist(of.node, of.kind)?;
+        let moved = design.alloc_any(context, zones, &request).map(|first| {
+            let to = Block { first, ..from };
+            Target { design, context, zone, to }.fill(owner, from)
+        });
+        let error = match moved {
+            Ok(Ok(true)) => return Ok(Ok(())),
+            // The owner says that it has moved the content, but the block was free.
+            Ok(Ok(false) | Err(MigrateError::Busy)) => return Ok(Err(MigrateError::Busy)),
+            Ok(Err(MigrateError::Failed)) => Error::RangeBusy,
+            Err(error) => error,
+        };
+        match evicts {
+            true => evict(owner, design.lower.pfn_of(from.first), from.order, error),
+            false => Err(error),
         }
-        Ok(())
+    }
+
+    /// Hands out all of these frames, in the largest blocks that fit, up to an order; or none: not
+    /// if a call that had the count of some before they were isolated takes one of them.
+    pub(crate) fn take(&self, span: Span, most: Order, is_fixed: bool) -> Result<(), Obstacle> {
+        let lower = &self.design.lower;
+        let blocks = |end: u32| {
+            let order = move |first| {
+                FrameIndex(first).largest_before(FrameIndex(span.end)).min(most) //
+            };
+            let block = move |first: u32| {
+                (first < end).then(|| Block { first, order: order(first) }) //
+            };
+            core::iter::successors(block(span.first), move |last| block(last.end()))
+        };
+        let refused = blocks(span.end).find(|&block| !lower.take_isolated(block, is_fixed));
+        let Some(Block { first, .. }) = refused else { return Ok(()) };
+        for block in blocks(first) {
+            // An error means that a user freed what it was not given.
+            let _ = lower.release(self.context.platform, block);
+        }
+        Err(busy(first))
+    }
+
+    /// Takes a block for a request, if there is one, and enough is left beside it.
+    pub(crate) fn capture(&self, request: &Request) -> Option<u32> {
+        let Isolation { design, zone, first, end, .. } = *self;
+        // Its own frames are not in the level.
+        if !design.has(zone, design.zone(zone).floor(request, request.depth())) {
+            return None;
+        }
+        let order = request.order();
+        let starts = (first * CHILD_FRAMES..end * CHILD_FRAMES).step_by(1 << order.get());
+        let mut blocks = starts.map(|first| Block { first, order });
+        let block = blocks.find(|&block| design.lower.take_isolated(block, is_fixed(request)))?;
+        design.local(self.context.cpu_here(), zone).note_direct_alloc(block.frames());
+        Some(block.first)
     }
 }
 
-impl<P: Platform> Lower<P> {
-    /// Takes a block out of children that are isolated, if all of it is free.
-    pub(crate) fn take_isolated(&self, block: Block, is_fixed: bool) -> bool {
-        let Block { first, order } = block;
-        let child = child_of(first);
-        let huge = Entry::huge(order > Order::PAGEBLOCK, is_fixed);
-        let whole = |now: Entry| (now.isolated(false) == Entry::WHOLE).then(|| now.becomes(huge));
-        if order > Order::PAGEBLOCK {
-            let both = |[low, high]: [Entry; 2]| Some([whole(low)?, whole(high)?]);
-            return self.entries.update_pair(child, both).is_ok();
-        }
-        if order == Order::PAGEBLOCK {
-            return self.entries.update(child, whole).is_ok();
-        }
-        if self.entries.update(child, |entry| entry.take_any(block.frames())).is_err() {
-            return false;
-        }
-        let is_taken = self.take_exactly(block);
-        match is_taken {
-            true => self.mark(block, is_fixed),
-            false => {
-                self.entries.add(child, block.frames());
-            }
-        }
-        is_taken
-    }
+/// Something is in the way.
+fn busy(at: u32) -> Obstacle {
+    Obstacle { at: FrameIndex(at), error: Error::RangeBusy }
 }
 
 impl<P: Platform> Drop for Isolation<'_, P> {
     fn drop(&mut self) {
+        let Llfree { lower, trees, .. } = self.design;
         for child in self.first..self.end {
             let again = |entry: Entry| Some(entry.isolated(false));
-            // `Ok`: nothing is refused.
-            let was = self.design.lower.entries.update(child, again).unwrap_or_default();
-            if let Some(zone) = self.design.lower.zone_of(child) {
-                self.design.trees.give(self.design.trees.of(zone, child), was.count());
+            // `Some`: nothing is refused.
+            let was = lower.entries.update(child, again).unwrap_or_default();
+            if let Some(zone) = lower.zone_of(child) {
+                trees.give(trees.of(zone, child), was.count());
             }
         }
+    }
+}
+
+/// A block to move content to. Freed when dropped, unless content has been moved there.
+pub(crate) struct Target<'a, P: Platform> {
+    pub(crate) design: &'a Llfree<P>,
+    pub(crate) context: Context<'a, P>,
+    pub(crate) zone: ZoneIndex,
+    pub(crate) to: Block,
+}
+
+impl<P: Platform> Target<'_, P> {
+    /// Has the owner move the content of a block here, and frees that, unless the owner does.
+    /// Returns whether the block was still allocated, as it must be.
+    pub(crate) fn fill(self, owner: &dyn Migrate, from: Block) -> Result<bool, MigrateError> {
+        let Target { design, context, zone, to } = self;
+        let lower = &design.lower;
+        owner.migrate(lower.pfn_of(from.first), lower.pfn_of(to.first), to.order)?;
+        core::mem::forget(self);
+        let had_it = owner.frees_source() || design.free_at(context, from).is_ok();
+        let frames = if had_it { to.order.frames() } else { FrameCount::ZERO };
+        design.zone(zone).with_compaction(context.platform, |state| state.note_migrated(frames));
+        Ok(had_it)
+    }
+}
+
+impl<P: Platform> Drop for Target<'_, P> {
+    fn drop(&mut self) {
+        // An error means that the owner has freed what it was not given.
+        let _ = self.design.free_at(self.context, self.to);
     }
 }

@@ -49,9 +49,10 @@
 
 use core::fmt;
 
+use crate::block::Word32;
 use crate::local::{Local, Numa};
 use crate::lower::{Lower, LowerPlan};
-use crate::trees::{Tree, Trees};
+use crate::trees::Trees;
 use crate::zone::Zone;
 use freehold::config::Config;
 use freehold::designs::hotplug::Hotplug;
@@ -99,7 +100,7 @@ pub struct Llfree<P: Platform> {
 /// Where the tables of the design lie.
 pub struct LlfreePlan<P: Platform> {
     lower: LowerPlan<P>,
-    trees: TablePlan<Tree<P>>,
+    trees: TablePlan<Word32<P>>,
     zones: TablePlan<Zone<P>>,
     locals: TablePlan<Local<P>>,
     numa: TablePlan<Numa<P>>,
@@ -136,6 +137,10 @@ impl<P: Platform> Llfree<P> {
     #[inline]
     fn local(&self, cpu: usize, zone: ZoneIndex) -> &Local<P> {
         self.locals.get(cpu * self.zones.len() + zone.index())
+    }
+
+    fn cpus(&self) -> usize {
+        self.locals.len() / self.zones.len()
     }
 
     /// What all CPUs have of a zone.
@@ -185,7 +190,7 @@ unsafe impl<P: Platform> Design<P> for Llfree<P> {
         Llfree {
             // The tables are carved in the order in which they were planned.
             lower: Lower::carve(&plan.lower, config, carver),
-            trees: Trees { table: carver.zero_table(plan.trees, |_| Tree::new()), per_zone },
+            trees: Trees { table: carver.zero_table(plan.trees, |_| Word32::zero()), per_zone },
             zones: carver.table(plan.zones, |_| {
                 let (node, kind) = zones.next().expect("one zone for each planned record");
                 Zone::new(node, kind)

@@ -34,23 +34,24 @@ pub(crate) struct Local<P: Platform> {
     hint: P::U32,
     /// The tree of the last free, and how many of the last ones it had.
     freed_in: P::U32,
-    /// Frames allocated.
-    allocated: P::U64,
-    /// Frames freed.
-    freed: P::U64,
     /// How many calls that run here have free frames in hand, and above it how often one had such
     /// that it left elsewhere.
     sections: P::U64,
-    pub(crate) rare: Rare<P>,
+    /// By [`Count`].
+    counts: [P::U64; 7],
 }
 
-/// What is counted when a reservation changes.
-pub(crate) struct Rare<P: Platform> {
-    allocated_directly: P::U64,
-    refills: P::U64,
-    refilled: P::U64,
-    drains: P::U64,
-    drained: P::U64,
+/// What is counted, the first two by each call, the others when a reservation changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Count {
+    Allocated,
+    Freed,
+    /// Past all reservations.
+    AllocatedDirectly,
+    Refills,
+    Refilled,
+    Drains,
+    Drained,
 }
 
 /// A reservation as it was found.
@@ -58,12 +59,6 @@ pub(crate) struct Rare<P: Platform> {
 pub(crate) struct Reserved {
     pub(crate) tree: TreeIndex,
     pub(crate) count: u32,
-}
-
-impl Reserved {
-    pub(crate) fn frames(self) -> FrameCount {
-        FrameCount::new(u64::from(self.count))
-    }
 }
 
 const fn unpack(word: u64) -> Option<Reserved> {
@@ -84,16 +79,8 @@ impl<P: Platform> Local<P> {
             reserved: zero(),
             hint: P::U32::new(0),
             freed_in: P::U32::new(0),
-            allocated: zero(),
-            freed: zero(),
             sections: zero(),
-            rare: Rare {
-                allocated_directly: zero(),
-                refills: zero(),
-                refilled: zero(),
-                drains: zero(),
-                drained: zero(),
-            },
+            counts: core::array::from_fn(|_| zero()),
         }
     }
 
@@ -134,18 +121,17 @@ impl<P: Platform> Local<P> {
         unpack(self.reserved.swap(with.map_or(0, pack), AcqRel))
     }
 
-    /// Begins a section: the call is about to take frames of a count.
-    pub(crate) fn enter(&self) {
+    /// A section: `act` takes frames of a count, and returns something if it has moved them to
+    /// another count or a user, or nothing once it has given them back.
+    pub(crate) fn section<T>(&self, act: impl FnOnce() -> Option<T>) -> Option<T> {
         // Acquire: frames are taken after it. Whoever sees that they are gone, by an acquire, sees
         // the section too.
         self.sections.fetch_add(1, Acquire);
-    }
-
-    /// Ends one: the call has given the frames back, or moved them to another count or a user.
-    pub(crate) fn leave(&self, has_moved: bool) {
-        let moved = u64::from(has_moved) << MOVED_SHIFT;
+        let done = act();
+        let moved = u64::from(done.is_some()) << MOVED_SHIFT;
         // Release: whoever sees the end sees where the frames are now.
         self.sections.fetch_add(moved.wrapping_sub(1), Release);
+        done
     }
 
     /// Ends the reservation, and the sections of calls that do not exist in a copy.
@@ -176,22 +162,27 @@ impl<P: Platform> Local<P> {
         self.hint.store(first, Relaxed);
     }
 
-    /// Counts frames that were allocated.
     #[inline]
-    pub(crate) fn note_allocated(&self, frames: u32) {
-        self.allocated.fetch_add(u64::from(frames), Relaxed);
-    }
-
-    /// Counts frames that were freed.
-    #[inline]
-    pub(crate) fn note_freed(&self, frames: u32) {
-        self.freed.fetch_add(u64::from(frames), Relaxed);
+    pub(crate) fn note(&self, what: Count, many: u32) {
+        self.counts[what as usize].fetch_add(u64::from(many), Relaxed);
     }
 
     /// Counts frames that were allocated past all reservations.
     pub(crate) fn note_direct_alloc(&self, frames: u32) {
-        self.note_allocated(frames);
-        self.rare.allocated_directly.fetch_add(u64::from(frames), Relaxed);
+        self.note(Count::Allocated, frames);
+        self.note(Count::AllocatedDirectly, frames);
+    }
+
+    pub(crate) fn note_refill(&self, frames: u32) {
+        self.note(Count::Refills, 1);
+        self.note(Count::Refilled, frames);
+    }
+
+    pub(crate) fn note_drain(&self, frames: u32) {
+        if frames > 0 {
+            self.note(Count::Drains, 1);
+            self.note(Count::Drained, frames);
+        }
     }
 
     /// Notes a free in a tree that is not reserved here; returns whether it was the last of several
@@ -206,33 +197,18 @@ impl<P: Platform> Local<P> {
 
     /// The events of this CPU, but for how many frames were freed past all reservations.
     pub(crate) fn events(&self) -> Events {
-        let count = |word: &P::U64| word.load(Relaxed);
-        let frames = |word: &P::U64| FrameCount::new(count(word));
+        let count = |what| self.counts[what as usize].load(Relaxed);
+        let frames = |what| FrameCount::new(count(what));
         Events {
-            allocated: frames(&self.allocated),
-            freed: frames(&self.freed),
-            allocated_directly: frames(&self.rare.allocated_directly),
-            refills: count(&self.rare.refills),
-            refilled: frames(&self.rare.refilled),
-            drains: count(&self.rare.drains),
-            drained: frames(&self.rare.drained),
+            allocated: frames(Count::Allocated),
+            freed: frames(Count::Freed),
+            allocated_directly: frames(Count::AllocatedDirectly),
+            refills: count(Count::Refills),
+            refilled: frames(Count::Refilled),
+            drains: count(Count::Drains),
+            drained: frames(Count::Drained),
             ..Events::default()
         }
-    }
-}
-
-impl<P: Platform> Rare<P> {
-    pub(crate) fn note_refill(&self, frames: u32) {
-        self.refills.fetch_add(1, Relaxed);
-        self.refilled.fetch_add(u64::from(frames), Relaxed);
-    }
-
-    pub(crate) fn note_drain(&self, frames: u32) {
-        if frames == 0 {
-            return;
-        }
-        self.drains.fetch_add(1, Relaxed);
-        self.drained.fetch_add(u64::from(frames), Relaxed);
     }
 }
 

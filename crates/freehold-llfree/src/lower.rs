@@ -7,16 +7,16 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::block::{Block, WORD, WORD_FRAMES, WORDS, child_of, find_in_word, frames_in};
-use crate::entry::{CHILD_FRAMES, Entries, EntriesPlan, Entry};
-use freehold::Error;
+use crate::block::{Block, WORD, WORDS, Word32, frames_in, words_of};
+use crate::entry::{CHILD_FRAMES, Entries, Entry};
 use freehold::config::Config;
+use freehold::memmap::bits::{WORD_FRAMES, starts};
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
 use freehold::platform::{Platform, Word};
 use freehold::units::{Order, Pfn};
-use freehold::zeroable;
+use freehold::{Error, zeroable};
 
 mod changes;
 
@@ -37,11 +37,8 @@ struct Marks<P: Platform> {
     holes: P::U64,
 }
 
-/// The zone of a child plus one, 0 if it has no memory; and above it, which of its words have a
-/// block that a call frees or halves.
-struct ZoneOf<P: Platform>(P::U32);
-
-/// Where the marks of words begin in it. Word 16 has the mark of word 0, and so on.
+/// Where the marks of words begin in the word with the zone of a child. Word 16 of a child has the
+/// mark of word 0, and so on.
 const CHANGING_SHIFT: u32 = 16;
 
 zeroable!(Field { 0: P::U64::ZERO_BYTES });
@@ -50,13 +47,14 @@ zeroable!(Marks {
     fixed: P::U64::ZERO_BYTES,
     holes: P::U64::ZERO_BYTES,
 });
-zeroable!(ZoneOf { 0: P::U32::ZERO_BYTES });
 
 /// The lower allocator.
 pub(crate) struct Lower<P: Platform> {
     fields: Table<Field<P>>,
     marks: Table<Marks<P>>,
-    zones: Table<ZoneOf<P>>,
+    /// The zone of a child plus one, 0 if it has no memory; and above it, which of its words have a
+    /// block that a call frees or halves.
+    zones: Table<Word32<P>>,
     pub(crate) entries: Entries<P>,
     pub(crate) stretches: Stretches<P>,
 }
@@ -64,10 +62,10 @@ pub(crate) struct Lower<P: Platform> {
 /// Where its tables lie.
 pub(crate) struct LowerPlan<P: Platform> {
     stretches: StretchesTablePlan<P>,
-    entries: EntriesPlan<P>,
+    entries: TablePlan<Word32<P>>,
     fields: TablePlan<Field<P>>,
     marks: TablePlan<Marks<P>>,
-    zones: TablePlan<ZoneOf<P>>,
+    zones: TablePlan<Word32<P>>,
 }
 
 impl<P: Platform> LowerPlan<P> {
@@ -76,7 +74,7 @@ impl<P: Platform> LowerPlan<P> {
         let children = stretches.frames().get().div_ceil(u64::from(CHILD_FRAMES)) as usize;
         Ok(LowerPlan {
             stretches,
-            entries: Entries::plan(children, layout)?,
+            entries: layout.table(SectionKind::Blocks, children.div_ceil(2))?,
             fields: layout.table(SectionKind::Bitmaps, children * WORDS)?,
             marks: layout.table(SectionKind::Bitmaps, children * WORDS)?,
             zones: layout.table(SectionKind::Blocks, children)?,
@@ -96,14 +94,14 @@ impl<P: Platform> Lower<P> {
         Lower {
             // The tables are carved in the order in which they were planned.
             stretches: Stretches::carve(&plan.stretches, config, carver),
-            entries: Entries::carve(&plan.entries, carver),
+            entries: Entries(carver.zero_table(plan.entries, |_| Word32::zero())),
             fields: carver.zero_table(plan.fields, |_| Field(zero())),
             marks: carver.zero_table(plan.marks, |_| Marks {
                 tails: zero(),
                 fixed: zero(),
                 holes: zero(),
             }),
-            zones: carver.zero_table(plan.zones, |_| ZoneOf(P::U32::new(0))),
+            zones: carver.zero_table(plan.zones, |_| Word32::zero()),
         }
     }
 
@@ -126,11 +124,9 @@ impl<P: Platform> Lower<P> {
 
     /// Gives a child to a zone, or to none. Under the hotplug lock.
     pub(crate) fn set_zone(&self, child: u32, zone: Option<ZoneIndex>) {
+        let zone = zone.map_or(0, |zone| u32::from(zone.0) + 1);
         // Relaxed: the count of the first frames, which comes after it, publishes it.
-        self.zones
-            .get(child as usize)
-            .0
-            .store(zone.map_or(0, |zone| u32::from(zone.0) + 1), Relaxed);
+        self.zones.get(child as usize).0.store(zone, Relaxed);
     }
 
     /// The frames of a word that are allocated, or no memory.
@@ -146,6 +142,22 @@ impl<P: Platform> Lower<P> {
     /// The frames of a word that are no memory.
     pub(crate) fn holes(&self, word: usize) -> u64 {
         self.marks.get(word).holes.load(Relaxed)
+    }
+
+    /// Whether a frame is no memory.
+    pub(crate) fn is_hole(&self, frame: Block) -> bool {
+        self.holes(frame.words().start) & frame.bit() != 0
+    }
+
+    /// Checks that frames of a word, whose child is not huge, are allocated.
+    #[inline]
+    pub(crate) fn check_used(&self, word: usize, mask: u64) -> Result<(), Error> {
+        let taken = self.taken(word) & mask;
+        match self.holes(word) & mask {
+            0 if taken == mask => Ok(()),
+            0 => Err(Error::DoubleFree),
+            _ => Err(Error::ForeignFrame),
+        }
     }
 
     /// The frames of a word that are those of blocks but their first.
@@ -192,7 +204,8 @@ impl<P: Platform> Lower<P> {
             }
             head = word * WORD_FRAMES - 1;
         };
-        let (most, mut end) = (largest_at(head), head + 1);
+        let aligned = head.trailing_zeros().min(u32::from(Order::PAGEBLOCK.get()));
+        let (most, mut end) = (Order::new(aligned as u8), head + 1);
         while end - head < frames_in(most) {
             let run =
                 (self.tails((end / WORD_FRAMES) as usize) >> (end % WORD_FRAMES)).trailing_ones();
@@ -206,32 +219,8 @@ impl<P: Platform> Lower<P> {
         (frame < block.end()).then_some(block)
     }
 
-    /// Takes a block out of a tree of a zone, beginning with the child of a frame; the caller has
-    /// so many frames of the tree's count. `Err`: how many of these it has still.
-    #[inline]
-    pub(crate) fn take_in_tree(
-        &self,
-        zone: ZoneIndex,
-        tree: u32,
-        hint: u32,
-        order: Order,
-        is_fixed: bool,
-    ) -> Result<u32, u32> {
-        let (first, from) = (tree * TREE_CHILDREN, child_of(hint) % TREE_CHILDREN);
-        for nth in 0..TREE_CHILDREN {
-            let child = first + (from + nth) % TREE_CHILDREN;
-            if child < self.children() {
-                match self.take_in_child(zone, child, hint, order, is_fixed) {
-                    Err(left) if left == frames_in(order) => {}
-                    taken => return taken,
-                }
-            }
-        }
-        Err(frames_in(order))
-    }
-
-    /// Takes a block out of a child of a zone, or of it and its neighbour. `Err`: as for a tree.
-    /// Frames that go back to a child that is isolated by now are gone from the count as well.
+    /// Takes a block out of a child of a zone, or of it and the next one; the caller has so many
+    /// frames of the tree's count. `Err`: how many of these it has still.
     #[inline]
     pub(crate) fn take_in_child(
         &self,
@@ -241,34 +230,50 @@ impl<P: Platform> Lower<P> {
         order: Order,
         is_fixed: bool,
     ) -> Result<u32, u32> {
-        let frames = frames_in(order);
-        let is_of_zone = |child| self.zone_of(child) == Some(zone);
-        if order < Order::PAGEBLOCK {
-            // The zone comes second: it changes only when all frames of the child have left it.
-            let take = |entry: Entry| entry.take(frames).filter(|_| is_of_zone(child));
-            self.entries.update(child, take).map_err(|_| frames)?;
-            return match self.take_bits(child, hint, order) {
-                Some(first) => {
-                    self.mark(Block { first, order }, is_fixed);
-                    Ok(first)
-                }
-                None if self.entries.add(child, frames).is_isolated() => Err(0),
-                None => Err(frames),
+        // The zone comes second: it changes only when all frames of the child have left it.
+        let fits = |child, of: Entry| !of.is_isolated() && self.zone_of(child) == Some(zone);
+        self.take(child, order, is_fixed, fits, || self.take_bits(child, hint, order))
+    }
+
+    /// Takes a block out of children that the caller has isolated, if all of it is free.
+    pub(crate) fn take_isolated(&self, block: Block, is_fixed: bool) -> bool {
+        let find = || self.take_exactly(block).then_some(block.first);
+        self.take(block.child(), block.order, is_fixed, |_, _| true, find).is_ok()
+    }
+
+    /// Takes a block out of children that `fits`: of less than a child, the one of which `find` has
+    /// taken the bits. Frames that go back to a child that is isolated by now are gone from the
+    /// count as well.
+    #[inline]
+    fn take(
+        &self,
+        child: u32,
+        order: Order,
+        is_fixed: bool,
+        fits: impl Fn(u32, Entry) -> bool,
+        find: impl FnOnce() -> Option<u32>,
+    ) -> Result<u32, u32> {
+        let (frames, first) = (frames_in(order), child * CHILD_FRAMES);
+        if order >= Order::PAGEBLOCK {
+            let huge = Entry::huge(order, is_fixed);
+            let take = |child, of: Entry| {
+                let is_whole = of.isolated(false) == Entry::WHOLE && fits(child, of);
+                is_whole.then(|| of.becomes(huge))
             };
+            let is_first = first.is_multiple_of(frames);
+            let taken = is_first.then(|| self.entries.update_all(child, order, take)).flatten();
+            return taken.map(|_| first).ok_or(frames);
         }
-        let huge = Entry::huge(order > Order::PAGEBLOCK, is_fixed);
-        let take =
-            |child, entry: Entry| (entry == Entry::WHOLE && is_of_zone(child)).then_some(huge);
-        let taken = match order == Order::PAGEBLOCK {
-            true => self.entries.update(child, |entry| take(child, entry)).is_ok(),
-            false if child.is_multiple_of(2) => {
-                let both =
-                    |[low, high]: [Entry; 2]| Some([take(child, low)?, take(child + 1, high)?]);
-                self.entries.update_pair(child, both).is_ok()
+        let take = |of: Entry| of.less(frames).filter(|_| fits(child, of));
+        self.entries.update(child, take).ok_or(frames)?;
+        match find() {
+            Some(first) => {
+                self.mark(Block { first, order }, is_fixed);
+                Ok(first)
             }
-            false => false,
-        };
-        if taken { Ok(child * CHILD_FRAMES) } else { Err(frames) }
+            None if self.entries.add(child, frames).is_isolated() => Err(0),
+            None => Err(frames),
+        }
     }
 
     /// Takes a block of less than a child out of its bitfield, beginning with the word of a frame:
@@ -314,7 +319,10 @@ impl<P: Platform> Lower<P> {
     #[inline]
     fn take_in_word(&self, word: usize, order: Order) -> Option<u32> {
         let at = |bit| Block { first: word as u32 * WORD_FRAMES + bit, order };
-        let pick = |free| find_in_word(free, order).map(|bit| at(bit).mask());
+        let pick = |free| match starts(free, order.get()) {
+            0 => None,
+            bits => Some(at(bits.trailing_zeros()).mask()),
+        };
         self.take_of_word(word, pick).map(|mask| at(mask.trailing_zeros()).first)
     }
 
@@ -391,20 +399,13 @@ impl<P: Platform> Lower<P> {
     /// Makes all frames of a child allocated ones of one block, for the call that splits a huge
     /// one; or all of them free again, in a copy.
     pub(crate) fn fill(&self, child: u32, is_taken: bool, is_fixed: bool) {
-        let first = child as usize * WORDS;
-        for word in first..first + WORDS {
+        for word in words_of(child) {
             let bits = if is_taken { u64::MAX } else { 0 };
             let Marks { tails, fixed, .. } = self.marks.get(word);
-            tails.store(bits & !u64::from(word == first), Relaxed);
+            tails.store(bits & !u64::from(word.is_multiple_of(WORDS)), Relaxed);
             fixed.store(if is_fixed { bits } else { 0 }, Relaxed);
             // Relaxed: the entry, which changes after it, publishes it.
             self.fields.get(word).0.store(bits, Relaxed);
         }
     }
-}
-
-/// The largest block of less than a child that may begin at a frame.
-fn largest_at(first: u32) -> Order {
-    let most = u32::from(Order::PAGEBLOCK.get());
-    Order::new(first.trailing_zeros().min(most) as u8)
 }

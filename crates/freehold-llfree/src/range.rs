@@ -1,15 +1,15 @@
 //! Ranges of any size: what [`Places`] asks of a place, and how a range is freed.
 
-use crate::Llfree;
-use crate::block::{Block, child_of, frames_in, largest};
+use crate::block::{Block, child_of, words_of};
 use crate::entry::CHILD_FRAMES;
 use crate::isolate::{Isolation, Met};
-use crate::upkeep::parts;
+use crate::{Llfree, ORDER_MAX};
 use freehold::compact::Migrate;
 use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
 use freehold::designs::places::{Obstacle, Place, Places};
 use freehold::designs::traits::Ranges;
+use freehold::memmap::bits::Span;
 use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::memmap::stretches::Stretches;
 use freehold::platform::Platform;
@@ -26,13 +26,15 @@ impl<P: Platform> Ranges<P> for Llfree<P> {
         frames: FrameCount,
     ) -> Result<(), Error> {
         let range = self.lower.stretches.locate(first, frames).ok_or(Error::ForeignFrame)?;
-        self.check_used(range)?;
-        let (mut at, end) = (range.first.0, range.end.0);
+        let Span { first: mut at, end } = Span::of_range(range);
+        self.check_used(Span { first: at, end })?;
         while at < end {
             // The block, or the largest part of it that begins here.
-            let order = largest(at, end, self.block_at(context, at).order);
-            self.free_at(context, at, order)?;
-            at += frames_in(order);
+            let most = FrameIndex(at).largest_before(range.end);
+            let order = most.min(self.block_at(context, at).order);
+            let block = Block { first: at, order };
+            self.free_at(context, block)?;
+            at = block.end();
         }
         Ok(())
     }
@@ -57,37 +59,31 @@ impl<P: Platform> Llfree<P> {
         }
     }
 
-    fn check_used(&self, range: FrameRange) -> Result<(), Error> {
+    fn check_used(&self, span: Span) -> Result<(), Error> {
         let lower = &self.lower;
-        let zone = lower.zone_of(child_of(range.first.0)).ok_or(Error::ForeignFrame)?;
-        for part in parts(range.first.0, range.end.0) {
-            match lower.zone_of(part.child()) {
-                None => return Err(Error::ForeignFrame),
-                Some(of) if of != zone => return Err(Error::BadRange),
-                Some(_) if lower.entries.get(part.child()).is_huge() => continue,
-                Some(_) => {}
+        let zone = lower.zone_of(child_of(span.first)).ok_or(Error::ForeignFrame)?;
+        for (child, part) in span.by_pageblock() {
+            if lower.zone_of(child).ok_or(Error::ForeignFrame)? != zone {
+                return Err(Error::BadRange);
             }
-            for (word, mask) in part.words() {
-                if lower.holes(word) & mask != 0 {
-                    return Err(Error::ForeignFrame);
-                }
-                if lower.taken(word) & mask != mask {
-                    return Err(Error::DoubleFree);
-                }
+            if !lower.entries.get(child).is_huge() {
+                part.words().try_for_each(|(word, mask)| lower.check_used(word, mask))?;
             }
         }
         Ok(())
     }
 
-    pub(crate) fn emptied(
-        &self,
-        context: Context<'_, P>,
+    pub(crate) fn emptied<'a>(
+        &'a self,
+        context: Context<'a, P>,
         zone: ZoneIndex,
         range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<Isolation<'_, P>, Obstacle> {
-        let isolation = Isolation::new(self, zone, range.first.0, range.end.0)?;
-        isolation.empty(context, zone, range, owner)?;
+        owner: &'a dyn Migrate,
+        evicts: bool,
+    ) -> Result<Isolation<'a, P>, Obstacle> {
+        let span = Span::of_range(range);
+        let isolation = Isolation::new(self, context, zone, span, owner)?;
+        isolation.empty(span, evicts)?;
         Ok(isolation)
     }
 }
@@ -98,14 +94,14 @@ impl<P: Platform> Places<P> for Llfree<P> {
     }
 
     fn has_hole(&self, range: FrameRange) -> bool {
-        parts(range.first.0, range.end.0).any(|part| {
-            self.lower.zone_of(part.child()).is_none()
+        Span::of_range(range).by_pageblock().any(|(child, part)| {
+            self.lower.zone_of(child).is_none()
                 || part.words().any(|(word, mask)| self.lower.holes(word) & mask != 0)
         })
     }
 
     fn node(&self, zone: ZoneIndex) -> NodeId {
-        self.zone(zone).node()
+        self.zone(zone).node
     }
 
     fn level_and_floor(&self, zone: ZoneIndex, request: &Request) -> (u64, u64) {
@@ -114,9 +110,7 @@ impl<P: Platform> Places<P> for Llfree<P> {
     }
 
     fn drain_all(&self, _context: Context<'_, P>) {
-        for zone in self.zone_indexes() {
-            self.drain_zone(zone);
-        }
+        self.zone_indexes().for_each(|zone| _ = self.drain_zone(zone));
     }
 
     fn survey(
@@ -126,7 +120,7 @@ impl<P: Platform> Places<P> for Llfree<P> {
         owner: &dyn Migrate,
         _is_memory: bool,
     ) -> Place {
-        let (mut at, end, mut immovable) = (range.first.0, range.end.0, None);
+        let (Span { first: mut at, end }, mut place) = (Span::of_range(range), Place::Promising);
         while at < end {
             let behind = (child_of(at) + 1) * CHILD_FRAMES;
             if self.lower.zone_of(child_of(at)) != Some(zone) {
@@ -137,15 +131,15 @@ impl<P: Platform> Places<P> for Llfree<P> {
                 Met::Hole(frame) => return Place::Interrupted(FrameIndex(frame + 1)),
                 _ if is_isolated => (behind, true),
                 Met::Free(behind) => (behind, false),
-                Met::Used(first, order, can_move) => (first + frames_in(order), !can_move),
+                Met::Used(block, can_move) => (block.end(), !can_move),
                 Met::Elsewhere => (behind, false),
             };
             at = next.max(at + 1);
             if is_fixed {
-                immovable = Some(FrameIndex(at));
+                place = Place::Immovable(FrameIndex(at));
             }
         }
-        immovable.map_or(Place::Promising, Place::Immovable)
+        place
     }
 
     fn take(
@@ -155,8 +149,8 @@ impl<P: Platform> Places<P> for Llfree<P> {
         range: FrameRange,
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle> {
-        let isolation = self.emptied(context, zone, range, owner)?;
-        isolation.take(context, range, crate::ORDER_MAX, true)?;
+        let isolation = self.emptied(context, zone, range, owner, true)?;
+        isolation.take(Span::of_range(range), ORDER_MAX, true)?;
         self.local(context.cpu_here(), zone).note_direct_alloc(range.end.0 - range.first.0);
         Ok(())
     }
@@ -168,19 +162,17 @@ impl<P: Platform> Places<P> for Llfree<P> {
         range: FrameRange,
         owner: &dyn Migrate,
     ) -> Result<(), Obstacle> {
-        let (first, end) = (range.first.0, range.end.0);
-        let isolation = self.emptied(context, zone, range, owner)?;
+        let isolation = self.emptied(context, zone, range, owner, true)?;
         // Only now: the owner of the content may add memory.
         let hotplug = self.hotplug.get(0).begin(context.platform);
         // As frames, which huge blocks are not.
         let below = Order::new(Order::PAGEBLOCK.get() - 1);
-        isolation.take(context, range, below, false)?;
-        self.zone(zone).add_managed(-i64::from(end - first));
-        for part in parts(first, end) {
+        isolation.take(Span::of_range(range), below, false)?;
+        self.zone(zone).add_managed(-i64::from(range.end.0 - range.first.0));
+        for (child, part) in Span::of_range(range).by_pageblock() {
             part.words().for_each(|(word, mask)| self.lower.make_holes(word, mask));
-            let words = crate::lower::Lower::<P>::words_of(part.child());
-            if { words }.all(|word| self.lower.holes(word) == u64::MAX) {
-                self.lower.set_zone(part.child(), None);
+            if words_of(child).all(|word| self.lower.holes(word) == u64::MAX) {
+                self.lower.set_zone(child, None);
             }
         }
         drop(isolation);

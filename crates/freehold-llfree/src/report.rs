@@ -1,9 +1,9 @@
 //! What the design says of itself, and a check of its accounting.
 
 use crate::Llfree;
-use crate::block::{Block, child_of};
-use crate::census::FreeOf;
-use crate::lower::Lower;
+use crate::block::{Block, child_of, words_of};
+use crate::entry::CHILD_FRAMES;
+use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
 use freehold::designs::traits::Inspect;
 use freehold::memmap::index::ZoneIndex;
@@ -12,7 +12,7 @@ use freehold::stat::{
     Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,
 };
 use freehold::units::FrameCount;
-use freehold::{CpuId, MigrateType, Order, Pfn};
+use freehold::{CpuId, Error, MigrateType, Pfn};
 
 /// How often what does not agree is looked at again: calls may be under way.
 const LOOKS: usize = 100_000;
@@ -25,13 +25,12 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         if lower.zone_of(child).is_none() {
             return FrameStatus::Foreign;
         }
-        let (word, bit) = (Block::frame(frame).words().start, Block::frame(frame).bit());
+        let at = Block::frame(frame);
         if !lower.entries.get(child).is_huge() {
-            if lower.taken(word) & bit == 0 {
-                return FrameStatus::Free;
-            }
-            if lower.holes(word) & bit != 0 {
-                return FrameStatus::Foreign;
+            match lower.check_used(at.words().start, at.bit()) {
+                Ok(()) => {}
+                Err(Error::DoubleFree) => return FrameStatus::Free,
+                Err(_) => return FrameStatus::Foreign,
             }
         }
         let Block { first, order } = self.block_at(context, frame);
@@ -41,29 +40,31 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     fn zone_level(&self, index: usize) -> Option<ZoneLevel> {
         let of = self.zones.try_get(index)?;
         Some(ZoneLevel {
-            node: of.node(),
-            kind: of.kind(),
+            node: of.node,
+            kind: of.kind,
             managed: FrameCount::new(of.managed()),
             free: FrameCount::new(self.level_up_to(ZoneIndex(index as u16), u64::MAX)),
-            marks: of.watermarks().get(),
+            marks: of.watermarks.get(),
         })
     }
 
     fn zone_stats(&self, _context: Context<'_, P>, index: usize) -> Option<ZoneStats> {
-        let of = self.zones.try_get(index)?;
+        let ZoneLevel { node, kind, managed, marks, .. } = self.zone_level(index)?;
         let zone = ZoneIndex(index as u16);
-        let FreeOf { level, reserved, isolated } = self.free_of(zone);
+        let [free, per_cpu, isolated] = self.free_of(zone).map(FrameCount::new);
+        let free_blocks = self.free_blocks(zone);
+        let (claims, steals) = (0, 0);
         Some(ZoneStats {
-            node: of.node(),
-            kind: of.kind(),
-            managed: FrameCount::new(of.managed()),
-            free: FrameCount::new(level),
-            per_cpu: FrameCount::new(reserved),
-            isolated: FrameCount::new(isolated),
-            free_blocks: self.free_blocks(zone),
-            marks: of.watermarks().get(),
-            claims: 0,
-            steals: 0,
+            node,
+            kind,
+            managed,
+            free,
+            per_cpu,
+            isolated,
+            free_blocks,
+            marks,
+            claims,
+            steals,
         })
     }
 
@@ -73,7 +74,7 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         let numa = self.numa.iter().skip(index).step_by(self.zones.len());
         let locals = self.locals_of(ZoneIndex(index as u16));
         for (cpu, (local, numa)) in locals.zip(numa).enumerate() {
-            let is_near = context.topology.node_of(CpuId::new(cpu as u32)) == of.node();
+            let is_near = context.topology.node_of(CpuId::new(cpu as u32)) == of.node;
             numa.0.add_to(&mut events, local.events().allocated, is_near);
         }
         events.count_hits();
@@ -91,20 +92,16 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         Some(counts)
     }
 
-    fn has_block(&self, _context: Context<'_, P>, order: Order) -> bool {
-        self.zone_indexes().any(|zone| self.has_block_in(zone, order))
-    }
-
     fn events(&self, context: Context<'_, P>) -> Events {
         let (mut events, mut reserved) = (Events::default(), FrameCount::ZERO);
         for zone in self.zone_indexes() {
             for local in self.locals_of(zone) {
                 events.add(&local.events());
-                reserved += local.reserved().map_or(FrameCount::ZERO, |of| of.frames());
+                let count = local.reserved().map_or(0, |of| of.count);
+                reserved += FrameCount::new(u64::from(count));
             }
-            let of_compaction =
-                self.zone(zone).with_compaction(context.platform, |state| state.events());
-            events.add(&of_compaction);
+            let state = CompactionState::events;
+            events.add(&self.zone(zone).with_compaction(context.platform, state));
         }
         // What came to reservations has left them again, or is still there.
         let came = events.refilled + events.freed + events.allocated_directly;
@@ -116,14 +113,8 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     fn validate(&self, _context: Context<'_, P>) -> Result<Census, Violation> {
         let mut total = Census::default();
         for zone in self.zone_indexes() {
-            let mut checked = self.check_zone(zone);
-            for _ in 1..LOOKS {
-                if checked.is_ok() {
-                    break;
-                }
-                checked = self.check_zone(zone);
-            }
-            let census = checked?;
+            let mut looks = (1..LOOKS).map(|_| self.check_zone(zone));
+            let census = looks.find(Result::is_ok).unwrap_or_else(|| self.check_zone(zone))?;
             total.managed += census.managed;
             total.free += census.free;
             total.per_cpu += census.per_cpu;
@@ -139,23 +130,24 @@ impl<P: Platform> Llfree<P> {
     fn check_zone(&self, zone: ZoneIndex) -> Result<Census, Violation> {
         let lower = &self.lower;
         let rule = |rule, frame: u32| Violation { rule, at: lower.pfn_of(frame) };
-        let free = self.free_of(zone);
+        let places = self.free_of(zone);
         let (mut counted, mut memory, mut at) = (0, 0, 0);
         for child in self.children_of(zone) {
-            let (entry, first) = (lower.entries.get(child), child * crate::entry::CHILD_FRAMES);
-            at = first;
-            let words = || Lower::<P>::words_of(child);
-            memory += words().map(|word| u64::from(lower.holes(word).count_zeros())).sum::<u64>();
+            let entry = lower.entries.get(child);
+            at = child * CHILD_FRAMES;
+            let holes = words_of(child).map(|word| lower.holes(word));
+            memory += holes.map(|holes| u64::from(holes.count_zeros())).sum::<u64>();
             counted += u64::from(entry.count());
             if !entry.is_huge() && entry.count() > lower.count_bits(child) {
-                return Err(rule(Rule::BlocksCounted, first));
+                return Err(rule(Rule::BlocksCounted, at));
             }
             let is_marked = |word| lower.free_marks(word) != 0;
-            if !entry.is_splitting() && words().any(is_marked) {
-                return Err(rule(Rule::TailsUnmarked, first));
+            if !entry.is_splitting() && words_of(child).any(is_marked) {
+                return Err(rule(Rule::TailsUnmarked, at));
             }
         }
-        if free.all() > counted {
+        let free = places.iter().sum::<u64>();
+        if free > counted {
             return Err(rule(Rule::FreeCounted, at));
         }
         let holders = |tree| {
@@ -170,10 +162,8 @@ impl<P: Platform> Llfree<P> {
         if memory != managed {
             return Err(rule(Rule::ManagedCounted, at));
         }
-        let used = managed - free.all();
-        let FreeOf { level, reserved, isolated } = free;
-        let [managed, free, per_cpu, isolated, allocated] =
-            [managed, level, reserved, isolated, used].map(FrameCount::new);
+        let [managed, allocated] = [managed, managed - free].map(FrameCount::new);
+        let [free, per_cpu, isolated] = places.map(FrameCount::new);
         Ok(Census { managed, free, per_cpu, isolated, allocated })
     }
 }

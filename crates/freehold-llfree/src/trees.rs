@@ -3,12 +3,12 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
+use crate::block::Word32;
 use crate::entry::CHILD_FRAMES;
 use crate::lower::TREE_CHILDREN;
 use freehold::memmap::index::ZoneIndex;
 use freehold::memmap::region::Table;
 use freehold::platform::{Platform, Word};
-use freehold::zeroable;
 
 /// How many frames a tree has.
 pub(crate) const TREE_FRAMES: u32 = TREE_CHILDREN * CHILD_FRAMES;
@@ -16,25 +16,15 @@ pub(crate) const TREE_FRAMES: u32 = TREE_CHILDREN * CHILD_FRAMES;
 /// A CPU has reserved the tree.
 const RESERVED: u32 = 1 << 31;
 
-/// The entry of a tree: how many frames may be taken of it, and whether it is reserved.
-pub(crate) struct Tree<P: Platform>(P::U32);
-
-zeroable!(Tree { 0: P::U32::ZERO_BYTES });
-
-impl<P: Platform> Tree<P> {
-    pub(crate) fn new() -> Self {
-        Tree(P::U32::new(0))
-    }
-}
-
 /// The index of a tree: zones may share the children that one tree has room for, so that each zone
 /// has an entry of its own for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TreeIndex(pub(crate) u32);
 
-/// The entries of all trees: those of the first zone, of the second, and so on.
+/// The entries of all trees: those of the first zone, of the second, and so on. Each says how many
+/// frames may be taken of it, and whether it is reserved.
 pub(crate) struct Trees<P: Platform> {
-    pub(crate) table: Table<Tree<P>>,
+    pub(crate) table: Table<Word32<P>>,
     /// Those of one zone.
     pub(crate) per_zone: u32,
 }
@@ -49,35 +39,34 @@ impl<P: Platform> Trees<P> {
         tree.0 % self.per_zone
     }
 
+    fn word(&self, tree: TreeIndex) -> &P::U32 {
+        &self.table.get(tree.0 as usize).0
+    }
+
     // Release when a count rises, and acquire when it is taken: so a call finds in the children
     // what it has the count of. Acquire as well when it is looked at: whoever sees that frames are
     // gone sees the section of the call that has them.
 
     /// How many frames may be taken of a tree.
     pub(crate) fn count(&self, tree: TreeIndex) -> u32 {
-        self.table.get(tree.0 as usize).0.load(Acquire) & !RESERVED
+        self.word(tree).load(Acquire) & !RESERVED
     }
 
-    /// The same, if no CPU has reserved it.
-    pub(crate) fn unreserved(&self, tree: TreeIndex) -> Option<u32> {
-        let now = self.table.get(tree.0 as usize).0.load(Acquire);
-        (now & RESERVED == 0).then_some(now)
-    }
-
+    /// Whether a CPU has reserved a tree.
     pub(crate) fn is_reserved(&self, tree: TreeIndex) -> bool {
         // Relaxed: a hint.
-        self.table.get(tree.0 as usize).0.load(Relaxed) & RESERVED != 0
+        self.word(tree).load(Relaxed) & RESERVED != 0
     }
 
     /// Counts frames that are free.
     pub(crate) fn give(&self, tree: TreeIndex, frames: u32) {
-        self.table.get(tree.0 as usize).0.fetch_add(frames, AcqRel);
+        self.word(tree).fetch_add(frames, AcqRel);
     }
 
     /// Ends a reservation, and counts what is left of it.
     pub(crate) fn end_reservation(&self, tree: TreeIndex, left: u32) {
         // One step, or a call could reserve what is not there yet.
-        self.table.get(tree.0 as usize).0.fetch_add(left.wrapping_sub(RESERVED), AcqRel);
+        self.give(tree, left.wrapping_sub(RESERVED));
     }
 
     /// Reserves a tree that is not, and takes of its frames at least so many and at most so many;
@@ -99,14 +88,14 @@ impl<P: Platform> Trees<P> {
         is_fit: impl Fn(u32) -> bool,
         mark: u32,
     ) -> Option<u32> {
-        let word = &self.table.get(tree.0 as usize).0;
-        let mut now = word.load(Acquire);
+        let mut now = self.word(tree).load(Acquire);
         loop {
             let taken = (now & !RESERVED).min(most);
             if taken < least || !is_fit(now) {
                 return None;
             }
-            match word.compare_exchange(now, (now | mark) - taken, AcqRel, Acquire) {
+            let left = (now | mark) - taken;
+            match self.word(tree).compare_exchange(now, left, AcqRel, Acquire) {
                 Ok(_) => return Some(taken),
                 Err(other) => now = other,
             }
@@ -114,8 +103,8 @@ impl<P: Platform> Trees<P> {
     }
 
     /// Makes an entry anew, in a copy that no other call uses.
-    pub(crate) fn reset(&self, tree: TreeIndex, count: u32) {
+    pub(crate) fn reset(&self, tree: TreeIndex) {
         // Relaxed: what other calls come after makes it visible.
-        self.table.get(tree.0 as usize).0.store(count, Relaxed);
+        self.word(tree).store(0, Relaxed);
     }
 }
