@@ -2,7 +2,7 @@
 
 use crate::Llfree;
 use crate::block::{child_of, frames_in};
-use crate::local::{Count, Local, Reserved, Sections};
+use crate::local::{Count, Local, Reserved, moved, under_way};
 use crate::lower::TREE_CHILDREN;
 use crate::trees::{TREE_FRAMES, TreeIndex};
 use freehold::designs::Context;
@@ -78,16 +78,17 @@ impl<P: Platform> Llfree<P> {
         }
         let mut changes = 0;
         loop {
-            let mut before = self.sections();
+            let before = self.sections();
             // Only what others move beside it counts.
-            before.moved += self.zone_indexes().map(|zone| self.drain_zone(zone)).sum::<u64>();
+            let drained = self.zone_indexes().map(|zone| self.drain_zone(zone)).sum();
+            let before = before.wrapping_add(moved(drained));
             if let Some(first) = from(depth) {
                 return Ok(first);
             }
             // Frames were, or are, in the hands of another call: waited for if it stays the same.
             let after = self.sections();
             changes += u32::from(before != after);
-            if before == after && after.now == 0 || changes == CHANGES {
+            if before == after && under_way(after) == 0 || changes == CHANGES {
                 break;
             }
             if !request.may_wait() {
@@ -108,15 +109,14 @@ impl<P: Platform> Llfree<P> {
     }
 
     /// The sections of all CPUs.
-    pub(crate) fn sections(&self) -> Sections {
-        let none = Sections::default();
-        self.locals.iter().fold(none, |of, local| local.add_sections(of))
+    fn sections(&self) -> u64 {
+        self.locals.iter().fold(0, |sum, local| sum.wrapping_add(local.sections()))
     }
 
     /// Whether no call has free frames in hand that it has not found a block for, or moves to
     /// another count: others may have to wait for such a call.
     pub fn is_quiet(&self) -> bool {
-        self.sections().now == 0
+        under_way(self.sections()) == 0
     }
 
     /// The zones of the list that the request, whose node is filled in, may use.
@@ -141,10 +141,8 @@ impl<P: Platform> Llfree<P> {
         if self.zone(from).node == self.zone(preferred).node && !request.is_interleaved() {
             return;
         }
-        let first = context.cpu_here() * self.zones.len();
-        let place = |zone: ZoneIndex| {
-            (self.zone(zone).node, &self.numa.get(first + zone.index()).0) //
-        };
+        let cpu = context.cpu_here();
+        let place = |zone| (self.zone(zone).node, &self.local(cpu, zone).numa);
         NumaExceptions::note(request, place(preferred), place(from), frames);
     }
 

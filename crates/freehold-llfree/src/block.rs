@@ -1,9 +1,11 @@
 //! Blocks of less than a child, as bits of the words of its bitfield.
 
+use core::iter::successors;
 use core::ops::Range;
 
 use crate::entry::CHILD_FRAMES;
-use freehold::memmap::bits::{WORD_FRAMES, WORD_ORDER, ones};
+use freehold::memmap::bits::{Span, WORD_FRAMES, WORD_ORDER, ones};
+use freehold::memmap::index::FrameIndex;
 use freehold::platform::{Platform, Word};
 use freehold::units::Order;
 use freehold::zeroable;
@@ -91,4 +93,11 @@ impl Block {
     pub(crate) const fn bit(self) -> u64 {
         1 << (self.first % WORD_FRAMES)
     }
+}
+
+/// Adjacent frames in the largest blocks that fit, up to an order.
+pub(crate) fn blocks(span: Span, most: Order) -> impl Iterator<Item = Block> {
+    let order = move |first| FrameIndex(first).largest_before(FrameIndex(span.end)).min(most);
+    let block = move |first| (first < span.end).then(|| Block { first, order: order(first) });
+    successors(block(span.first), move |last| block(last.end()))
 }

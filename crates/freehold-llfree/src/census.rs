@@ -1,12 +1,13 @@
 //! What is free, in blocks: read without a lock, for statistics, checks, and calls that fail.
 
-use crate::block::{Block, frames_in, words_of};
+use crate::block::{Block, blocks, words_of};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::lower::{Lower, TREE_CHILDREN};
 use crate::trees::TreeIndex;
 use crate::{Llfree, ORDER_MAX};
 use freehold::Order;
-use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::bits::Span;
+use freehold::memmap::index::ZoneIndex;
 use freehold::platform::Platform;
 use freehold::units::ORDERS;
 
@@ -17,18 +18,16 @@ impl<P: Platform> Lower<P> {
     }
 
     /// Adds the free blocks of a child which is not all free.
-    fn add_blocks(&self, child: u32, blocks: &mut [u64; ORDERS]) {
+    fn add_blocks(&self, child: u32, into: &mut [u64; ORDERS]) {
         let mut at = child * CHILD_FRAMES;
         let end = at + CHILD_FRAMES;
         while at < end {
             let is_free = |&at: &u32| self.taken(at as usize / 64) & Block::frame(at).bit() == 0;
             let behind = at + (at..end).take_while(is_free).count() as u32;
-            while at < behind {
-                let order = FrameIndex(at).largest_before(FrameIndex(behind));
-                blocks[order.index()] += 1;
-                at += frames_in(order);
+            for block in blocks(Span { first: at, end: behind }, Order::PAGEBLOCK) {
+                into[block.order.index()] += 1;
             }
-            at += 1;
+            at = behind + 1;
         }
     }
 }
@@ -45,10 +44,10 @@ impl<P: Platform> Llfree<P> {
     /// The free blocks of a zone by order. In a tree that is reserved, any of the free frames may
     /// be those that its CPU takes next: what it has not reserved counts as single frames.
     pub(crate) fn free_blocks(&self, zone: ZoneIndex) -> [u64; ORDERS] {
-        let mut blocks = [0; ORDERS];
+        let mut found = [0; ORDERS];
         let is_reserved = |tree: &TreeIndex| self.trees.is_reserved(*tree);
         let rest = self.trees_of(zone).filter(is_reserved).map(|tree| self.trees.count(tree));
-        blocks[0] += rest.map(u64::from).sum::<u64>();
+        found[0] += rest.map(u64::from).sum::<u64>();
         let entry = |child: u32| match self.lower.zone_of(child) == Some(zone) {
             true => self.lower.entries.get(child),
             false => Entry::default(),
@@ -59,14 +58,14 @@ impl<P: Platform> Llfree<P> {
                 Entry::WHOLE
                     if ORDER_MAX > Order::PAGEBLOCK && entry(child ^ 1) == Entry::WHOLE =>
                 {
-                    blocks[ORDER_MAX.index()] += u64::from(child.is_multiple_of(2));
+                    found[ORDER_MAX.index()] += u64::from(child.is_multiple_of(2));
                 }
-                Entry::WHOLE => blocks[Order::PAGEBLOCK.index()] += 1,
+                Entry::WHOLE => found[Order::PAGEBLOCK.index()] += 1,
                 of if of.count() == 0 || of.is_isolated() => {}
-                _ => self.lower.add_blocks(child, &mut blocks),
+                _ => self.lower.add_blocks(child, &mut found),
             }
         }
-        blocks
+        found
     }
 
     /// How many frames of a zone are free, a moment ago each: in the counts of trees, in what CPUs

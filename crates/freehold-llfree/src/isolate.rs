@@ -2,7 +2,7 @@
 
 use crate::Llfree;
 use crate::alloc::is_fixed;
-use crate::block::{Block, child_of};
+use crate::block::{Block, blocks, child_of};
 use crate::entry::{CHILD_FRAMES, Entry};
 use crate::local::Local;
 use freehold::compact::{Migrate, MigrateError};
@@ -176,18 +176,9 @@ impl<'a, P: Platform> Isolation<'a, P> {
     /// if a call that had the count of some before they were isolated takes one of them.
     pub(crate) fn take(&self, span: Span, most: Order, is_fixed: bool) -> Result<(), Obstacle> {
         let lower = &self.design.lower;
-        let blocks = |end: u32| {
-            let order = move |first| {
-                FrameIndex(first).largest_before(FrameIndex(span.end)).min(most) //
-            };
-            let block = move |first: u32| {
-                (first < end).then(|| Block { first, order: order(first) }) //
-            };
-            core::iter::successors(block(span.first), move |last| block(last.end()))
-        };
-        let refused = blocks(span.end).find(|&block| !lower.take_isolated(block, is_fixed));
+        let refused = blocks(span, most).find(|&block| !lower.take_isolated(block, is_fixed));
         let Some(Block { first, .. }) = refused else { return Ok(()) };
-        for block in blocks(first) {
+        for block in blocks(Span { end: first, ..span }, most) {
             // An error means that a user freed what it was not given.
             let _ = lower.release(self.context.platform, block);
         }

@@ -50,7 +50,7 @@
 use core::fmt;
 
 use crate::block::Word32;
-use crate::local::{Local, Numa};
+use crate::local::Local;
 use crate::lower::{Lower, LowerPlan};
 use crate::trees::Trees;
 use crate::zone::Zone;
@@ -60,7 +60,6 @@ use freehold::designs::{Design, Setting, SettingError, Settings};
 use freehold::memmap::index::ZoneIndex;
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::platform::Platform;
-use freehold::stat::NumaExceptions;
 use freehold::topology::Topology;
 use freehold::{Error, Order};
 
@@ -93,7 +92,6 @@ pub struct Llfree<P: Platform> {
     zones: Table<Zone<P>>,
     /// All zones of CPU 0, then all of CPU 1, and so on.
     locals: Table<Local<P>>,
-    numa: Table<Numa<P>>,
     hotplug: Table<Hotplug<P>>,
 }
 
@@ -103,7 +101,6 @@ pub struct LlfreePlan<P: Platform> {
     trees: TablePlan<Word32<P>>,
     zones: TablePlan<Zone<P>>,
     locals: TablePlan<Local<P>>,
-    numa: TablePlan<Numa<P>>,
     hotplug: TablePlan<Hotplug<P>>,
 }
 
@@ -165,14 +162,12 @@ unsafe impl<P: Platform> Design<P> for Llfree<P> {
         layout: &mut LayoutBuilder<'_>,
     ) -> Result<Self::Plan, Error> {
         let zones = config.zones().count();
-        let per_cpus = config.cpu_nodes.len() * zones;
         let lower = LowerPlan::new(config, layout)?;
         Ok(LlfreePlan {
             trees: layout.table(SectionKind::Blocks, lower.trees() * zones)?,
             lower,
             zones: layout.table(SectionKind::Zones, zones)?,
-            locals: layout.table(SectionKind::PerCpu, per_cpus)?,
-            numa: layout.table(SectionKind::PerCpu, per_cpus)?,
+            locals: layout.table(SectionKind::PerCpu, config.cpu_nodes.len() * zones)?,
             hotplug: layout.table(SectionKind::Zones, 1)?,
         })
     }
@@ -196,7 +191,6 @@ unsafe impl<P: Platform> Design<P> for Llfree<P> {
                 Zone::new(node, kind)
             }),
             locals: carver.table(plan.locals, |_| Local::new()),
-            numa: carver.table(plan.numa, |_| Numa(NumaExceptions::new())),
             hotplug: carver.table(plan.hotplug, |_| Hotplug::new(config)),
         }
     }

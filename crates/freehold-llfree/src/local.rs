@@ -10,16 +10,18 @@ use freehold::units::FrameCount;
 /// After so many frees in a row of one tree, the CPU reserves it.
 const FREES: u32 = 4;
 
-/// The sections of a CPU, or of all: stretches of calls that have free frames in hand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sections {
-    /// Under way.
-    pub(crate) now: u64,
-    /// Ended with the frames elsewhere than before.
-    pub(crate) moved: u64,
+/// Where a word of sections has how often frames were moved.
+const MOVED_SHIFT: u32 = 32;
+
+/// Sections under way, among those of [`Local::sections`].
+pub(crate) const fn under_way(sections: u64) -> u64 {
+    sections % (1 << MOVED_SHIFT)
 }
 
-const MOVED_SHIFT: u32 = 32;
+/// As many sections that have moved frames.
+pub(crate) const fn moved(many: u64) -> u64 {
+    many << MOVED_SHIFT
+}
 
 /// Where the tree lies in a reservation: above the count, plus one.
 const TREE_SHIFT: u32 = 32;
@@ -39,6 +41,7 @@ pub(crate) struct Local<P: Platform> {
     sections: P::U64,
     /// By [`Count`].
     counts: [P::U64; 7],
+    pub(crate) numa: NumaExceptions<P>,
 }
 
 /// What is counted, the first two by each call, the others when a reservation changes.
@@ -81,6 +84,7 @@ impl<P: Platform> Local<P> {
             freed_in: P::U32::new(0),
             sections: zero(),
             counts: core::array::from_fn(|_| zero()),
+            numa: NumaExceptions::new(),
         }
     }
 
@@ -128,7 +132,7 @@ impl<P: Platform> Local<P> {
         // the section too.
         self.sections.fetch_add(1, Acquire);
         let done = act();
-        let moved = u64::from(done.is_some()) << MOVED_SHIFT;
+        let moved = moved(u64::from(done.is_some()));
         // Release: whoever sees the end sees where the frames are now.
         self.sections.fetch_add(moved.wrapping_sub(1), Release);
         done
@@ -141,13 +145,10 @@ impl<P: Platform> Local<P> {
         self.sections.store(0, Relaxed);
     }
 
-    /// The sections, among those of others.
-    pub(crate) fn add_sections(&self, of: Sections) -> Sections {
-        let word = self.sections.load(Acquire);
-        Sections {
-            now: of.now + word % (1 << MOVED_SHIFT),
-            moved: of.moved + (word >> MOVED_SHIFT),
-        }
+    /// How many sections are under way, and above it how many have moved frames. Sums of these
+    /// words count those of several CPUs.
+    pub(crate) fn sections(&self) -> u64 {
+        self.sections.load(Acquire)
     }
 
     // Relaxed below: hints, and counters that order nothing.
@@ -211,7 +212,3 @@ impl<P: Platform> Local<P> {
         }
     }
 }
-
-/// The NUMA events of a CPU and zone, on a line that no fast path writes.
-#[repr(align(64))]
-pub(crate) struct Numa<P: Platform>(pub(crate) NumaExceptions<P>);

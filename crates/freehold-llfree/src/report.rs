@@ -71,11 +71,9 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
         let of = self.zones.try_get(index)?;
         let mut events = NumaEvents::default();
-        let numa = self.numa.iter().skip(index).step_by(self.zones.len());
-        let locals = self.locals_of(ZoneIndex(index as u16));
-        for (cpu, (local, numa)) in locals.zip(numa).enumerate() {
+        for (cpu, local) in self.locals_of(ZoneIndex(index as u16)).enumerate() {
             let is_near = context.topology.node_of(CpuId::new(cpu as u32)) == of.node;
-            numa.0.add_to(&mut events, local.events().allocated, is_near);
+            local.numa.add_to(&mut events, local.events().allocated, is_near);
         }
         events.count_hits();
         Some(events)
