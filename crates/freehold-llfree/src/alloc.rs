@@ -193,32 +193,24 @@ impl<P: Platform> Llfree<P> {
             if of.is_cached() {
                 self.drain_zone(zone);
             }
-            return self.take_directly(cpu, zone, request, |_| true);
+            return self.take_directly(cpu, zone, request, true);
         }
         let found = self.take_reserved(cpu, zone, request);
         let found = found.or_else(|| self.refill(cpu, zone, request, spare as u32));
         let found = found.or_else(|| self.reserve(cpu, zone, request, spare as u32));
         let steal = || if request.is_at_hand() { None } else { self.steal(cpu, zone, request) };
-        found.or_else(steal).or_else(|| {
-            // What others have freed in trees that are reserved.
-            self.take_directly(cpu, zone, request, |tree| self.trees.is_reserved(tree))
-        })
+        // At last what others have freed in trees that are reserved.
+        found.or_else(steal).or_else(|| self.take_directly(cpu, zone, request, false))
     }
 
     /// Takes a block out of a tree, whose count the caller has lowered, beginning with the child of
     /// a frame. `Err`: how many frames of the count it has still.
     #[inline]
-    fn take_in_tree(
-        &self,
-        zone: ZoneIndex,
-        tree: TreeIndex,
-        hint: u32,
-        request: &Request,
-    ) -> Result<u32, u32> {
-        let (order, is_fixed) = (request.order(), is_fixed(request));
-        let first = self.trees.nth(tree) * TREE_CHILDREN;
-        for nth in 0..TREE_CHILDREN {
-            let child = first + (child_of(hint) + nth) % TREE_CHILDREN;
+    fn take_in_tree(&self, tree: TreeIndex, hint: u32, request: &Request) -> Result<u32, u32> {
+        let (order, is_fixed, (zone, nth)) =
+            (request.order(), is_fixed(request), self.trees.place(tree));
+        for child in 0..TREE_CHILDREN {
+            let child = nth * TREE_CHILDREN + (child_of(hint) + child) % TREE_CHILDREN;
             if child < self.lower.children() {
                 match self.lower.take_in_child(zone, child, hint, order, is_fixed) {
                     Err(left) if left == frames_in(order) => {}
@@ -233,7 +225,7 @@ impl<P: Platform> Llfree<P> {
     #[inline]
     fn take_reserved(&self, cpu: usize, zone: ZoneIndex, request: &Request) -> Option<u32> {
         let local = self.local(cpu, zone);
-        let first = self.take_of(local, zone, local.hint(), request)?;
+        let first = self.take_of(local, local.hint(), request)?;
         local.set_hint(first);
         local.note(Count::Allocated, frames_in(request.order()));
         Some(first)
@@ -241,16 +233,10 @@ impl<P: Platform> Llfree<P> {
 
     /// Takes a block out of the tree of a reservation.
     #[inline]
-    fn take_of(
-        &self,
-        local: &Local<P>,
-        zone: ZoneIndex,
-        hint: u32,
-        request: &Request,
-    ) -> Option<u32> {
+    fn take_of(&self, local: &Local<P>, hint: u32, request: &Request) -> Option<u32> {
         let frames = frames_in(request.order());
         let tree = local.take(frames)?;
-        let found = self.take_in_tree(zone, tree, hint, request);
+        let found = self.take_in_tree(tree, hint, request);
         if let Err(left) = found {
             // What is not left has gone with a child that was isolated.
             local.note_drain(frames - left);
@@ -291,7 +277,8 @@ impl<P: Platform> Llfree<P> {
         let len = all.end.saturating_sub(all.start);
         // CPUs begin apart.
         let apart = || (len as usize * cpu / self.cpus()) as u32;
-        let start = local.reserved().map_or_else(apart, |of| self.trees.nth(of.tree) - all.start);
+        let start =
+            local.reserved().map_or_else(apart, |of| self.trees.place(of.tree).1 - all.start);
         let from = |first: u32, many: u32| {
             let base = u32::from(zone.0) * self.trees.per_zone + all.start;
             (0..many).map(move |nth| TreeIndex(base + (first + nth) % len))
@@ -305,7 +292,7 @@ impl<P: Platform> Llfree<P> {
             self.zone(zone).note_cached(true);
             local.section(|| {
                 let taken = self.trees.reserve(tree, frames, most)?;
-                let found = self.take_in_tree(zone, tree, local.hint(), request);
+                let found = self.take_in_tree(tree, local.hint(), request);
                 let first = found.inspect_err(|left| {
                     self.trees.end_reservation(tree, taken - frames + left);
                 });
@@ -317,19 +304,20 @@ impl<P: Platform> Llfree<P> {
                 Some(first)
             })
         };
-        let nearby = || from(start + len - near / 2, near);
-        nearby().find_map(|tree| try_one(tree, &partly)).or_else(|| {
+        let mut nearby = from(start + len - near / 2, near);
+        nearby.find_map(|tree| try_one(tree, &partly)).or_else(|| {
             let mut sizes = [TREE_FRAMES..u32::MAX, frames..u32::MAX].into_iter();
             sizes.find_map(|fit| from(start, len).find_map(|tree| try_one(tree, &fit)))
         })
     }
 
-    /// Ends a CPU's reservation, and has it have another one, whose frames were just taken.
-    pub(crate) fn end_reservation(&self, local: &Local<P>, next: Option<Reserved>) {
-        if let Some(Reserved { tree, count }) = local.replace(next) {
-            local.note_drain(count);
-            self.trees.end_reservation(tree, count);
-        }
+    /// Ends a CPU's reservation, if it has one, and has it have another one, whose frames were just
+    /// taken.
+    pub(crate) fn end_reservation(&self, local: &Local<P>, next: Option<Reserved>) -> Option<()> {
+        let Reserved { tree, count } = local.replace(next)?;
+        local.note_drain(count);
+        self.trees.end_reservation(tree, count);
+        Some(())
     }
 
     /// Takes a block that another CPU has reserved.
@@ -341,27 +329,23 @@ impl<P: Platform> Llfree<P> {
                 return None;
             }
             here.section(|| {
-                let first = self.take_of(other, zone, here.hint(), request)?;
+                let first = self.take_of(other, here.hint(), request)?;
                 here.note(Count::Allocated, frames);
                 Some(first)
             })
         })
     }
 
-    /// Takes a block of the count of a tree, without a reservation.
-    fn take_directly(
-        &self,
-        cpu: usize,
-        zone: ZoneIndex,
-        request: &Request,
-        is_fit: impl Fn(TreeIndex) -> bool,
-    ) -> Option<u32> {
-        let (local, frames) = (self.local(cpu, zone), frames_in(request.order()));
-        let is_fit = |&tree: &TreeIndex| self.trees.count(tree) >= frames && is_fit(tree);
+    /// Takes a block of the count of a tree that is reserved, or of `any`, without a reservation.
+    fn take_directly(&self, cpu: usize, zone: ZoneIndex, of: &Request, any: bool) -> Option<u32> {
+        let (local, frames) = (self.local(cpu, zone), frames_in(of.order()));
+        let is_fit = |&tree: &TreeIndex| {
+            self.trees.count(tree) >= frames && (any || self.trees.is_reserved(tree)) //
+        };
         self.trees_of(zone).filter(is_fit).find_map(|tree| {
             local.section(|| {
                 self.trees.take(tree, frames, frames)?;
-                let found = self.take_in_tree(zone, tree, local.hint(), request);
+                let found = self.take_in_tree(tree, local.hint(), of);
                 let first = found.inspect_err(|&left| self.trees.give(tree, left)).ok()?;
                 local.set_hint(first);
                 local.note_direct_alloc(frames);
@@ -378,10 +362,7 @@ impl<P: Platform> Llfree<P> {
 
     /// Ends a reservation; returns whether there was one.
     pub(crate) fn drain_local(&self, local: &Local<P>) -> bool {
-        let end = || {
-            self.end_reservation(local, None);
-            Some(())
-        };
-        local.reserved().is_some() && local.section(end).is_some()
+        let end = || local.section(|| self.end_reservation(local, None));
+        local.reserved().and_then(|_| end()).is_some()
     }
 }

@@ -129,7 +129,7 @@ impl<P: Platform> Llfree<P> {
     }
 }
 
-impl<'a, P: Platform> Isolation<'a, P> {
+impl<P: Platform> Isolation<'_, P> {
     /// Has what can move of a child moved to free blocks further up. `free` are the lowest children
     /// that the search for these is done with, by order: frames that are too scattered for large
     /// blocks are left for small ones.
@@ -146,7 +146,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
                     match free.map(|free| self.target(child_of(span.first), block.order, free)) {
                         None => {}
                         Some(None) => report.without_target += 1,
-                        Some(Some(target)) => match target.fill(self.owner, block) {
+                        Some(Some(target)) => match target.fill(block) {
                             Ok(true) => report.migrated += block.order.frames(),
                             Ok(false) | Err(MigrateError::Failed) => report.failed += 1,
                             Err(MigrateError::Busy) => report.busy += 1,
@@ -160,7 +160,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
 
     /// A target above a child, from the top down, as long as the zone stays above its minimum
     /// watermark. As in Linux, with one block to spare.
-    fn target(&self, source: u32, order: Order, free: &mut u32) -> Option<Target<'a, P>> {
+    fn target(&self, source: u32, order: Order, free: &mut u32) -> Option<Target<'_, P>> {
         let Isolation { design, context, zone, .. } = *self;
         let (lower, frames) = (&design.lower, frames_in(order));
         let enough = design.zone(zone).watermarks.get().min.get() + u64::from(frames) + 1;
@@ -178,7 +178,7 @@ impl<'a, P: Platform> Isolation<'a, P> {
                 match lower.take_in_child(zone, child, child * CHILD_FRAMES, order, false) {
                     Ok(first) => {
                         design.local(context.cpu_here(), zone).note_direct_alloc(frames);
-                        return Some(Target { design, context, zone, to: Block { first, order } });
+                        return Some(Target { isolation: self, to: Block { first, order } });
                     }
                     Err(left) => design.trees.give(design.trees.of(zone, child), left),
                 }

@@ -111,10 +111,9 @@ impl<P: Platform> Bulk<P> for Llfree<P> {
         blocks: &[Pfn],
         order: Order,
     ) -> Result<(), BulkFreeError> {
-        for (freed, &pfn) in blocks.iter().enumerate() {
-            self.free(context, pfn, order).map_err(|error| BulkFreeError { freed, error })?;
-        }
-        Ok(())
+        blocks.iter().enumerate().try_for_each(|(freed, &pfn)| {
+            self.free(context, pfn, order).map_err(|error| BulkFreeError { freed, error })
+        })
     }
 }
 

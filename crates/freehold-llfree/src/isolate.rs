@@ -155,10 +155,9 @@ impl<'a, P: Platform> Isolation<'a, P> {
         // In no zone that the content might not have been allowed to use.
         let request = Request::new(from.order).node(of.node).zone_limit(of.kind);
         let zones = context.topology.zonelist(of.node, of.kind)?;
-        let moved = design.alloc_any(context, zones, &request).map(|first| {
-            let to = Block { first, ..from };
-            Target { design, context, zone, to }.fill(owner, from)
-        });
+        let moved = design
+            .alloc_any(context, zones, &request)
+            .map(|first| Target { isolation: self, to: Block { first, ..from } }.fill(from));
         let error = match moved {
             Ok(Ok(true)) => return Ok(Ok(())),
             // The owner says that it has moved the content, but the block was free.
@@ -192,10 +191,9 @@ impl<'a, P: Platform> Isolation<'a, P> {
         if !design.has(zone, design.zone(zone).floor(request, request.depth())) {
             return None;
         }
-        let order = request.order();
-        let starts = (first * CHILD_FRAMES..end * CHILD_FRAMES).step_by(1 << order.get());
-        let mut blocks = starts.map(|first| Block { first, order });
-        let block = blocks.find(|&block| design.lower.take_isolated(block, is_fixed(request)))?;
+        let span = Span { first: first * CHILD_FRAMES, end: end * CHILD_FRAMES };
+        let mut all = blocks(span, request.order());
+        let block = all.find(|&block| design.lower.take_isolated(block, is_fixed(request)))?;
         design.local(self.context.cpu_here(), zone).note_direct_alloc(block.frames());
         Some(block.first)
     }
@@ -220,21 +218,19 @@ impl<P: Platform> Drop for Isolation<'_, P> {
     }
 }
 
-/// A block to move content to. Freed when dropped, unless content has been moved there.
+/// A block to move content of what is isolated to. Freed when dropped, unless that has been moved.
 pub(crate) struct Target<'a, P: Platform> {
-    pub(crate) design: &'a Llfree<P>,
-    pub(crate) context: Context<'a, P>,
-    pub(crate) zone: ZoneIndex,
+    pub(crate) isolation: &'a Isolation<'a, P>,
     pub(crate) to: Block,
 }
 
 impl<P: Platform> Target<'_, P> {
     /// Has the owner move the content of a block here, and frees that, unless the owner does.
     /// Returns whether the block was still allocated, as it must be.
-    pub(crate) fn fill(self, owner: &dyn Migrate, from: Block) -> Result<bool, MigrateError> {
-        let Target { design, context, zone, to } = self;
-        let lower = &design.lower;
-        owner.migrate(lower.pfn_of(from.first), lower.pfn_of(to.first), to.order)?;
+    pub(crate) fn fill(self, from: Block) -> Result<bool, MigrateError> {
+        let (to, &Isolation { design, context, zone, owner, .. }) = (self.to, self.isolation);
+        let pfn_of = |block: Block| design.lower.pfn_of(block.first);
+        owner.migrate(pfn_of(from), pfn_of(to), to.order)?;
         core::mem::forget(self);
         let had_it = owner.frees_source() || design.free_at(context, from).is_ok();
         let frames = if had_it { to.order.frames() } else { FrameCount::ZERO };
@@ -246,6 +242,6 @@ impl<P: Platform> Target<'_, P> {
 impl<P: Platform> Drop for Target<'_, P> {
     fn drop(&mut self) {
         // An error means that the owner has freed what it was not given.
-        let _ = self.design.free_at(self.context, self.to);
+        let _ = self.isolation.design.free_at(self.isolation.context, self.to);
     }
 }

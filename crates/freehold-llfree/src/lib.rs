@@ -115,10 +115,6 @@ impl Settings for LlfreeSettings {
         Err(SettingError::UnknownName)
     }
 
-    fn contradiction(&self) -> Option<&'static str> {
-        None
-    }
-
     fn for_each(&self, _: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {}
 }
 

@@ -81,7 +81,7 @@ impl<P: Platform> Local<P> {
         Local {
             reserved: zero(),
             hint: P::U32::new(0),
-            freed_in: P::U32::new(0),
+            freed_in: P::U32::new(u32::MAX),
             sections: zero(),
             counts: core::array::from_fn(|_| zero()),
             numa: NumaExceptions::new(),

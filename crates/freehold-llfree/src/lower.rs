@@ -7,10 +7,10 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::block::{Block, WORD, WORDS, Word32, frames_in, words_of};
+use crate::block::{Block, WORD, WORDS, Word32, blocks, frames_in, words_of};
 use crate::entry::{CHILD_FRAMES, Entries, Entry};
 use freehold::config::Config;
-use freehold::memmap::bits::{WORD_FRAMES, starts};
+use freehold::memmap::bits::{Span, WORD_FRAMES, starts};
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, Table, TablePlan};
 use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
@@ -288,10 +288,10 @@ impl<P: Platform> Lower<P> {
                 true => (0..WORDS)
                     .find_map(|nth| self.take_in_word(first + (from + nth) % WORDS, order)),
                 false => {
-                    let starts = (0..WORDS).step_by(frames_in(order) as usize / 64);
-                    let mut blocks = starts
-                        .map(|nth| Block { first: (first + nth) as u32 * WORD_FRAMES, order });
-                    blocks.find(|&block| self.take_exactly(block)).map(|block| block.first)
+                    let span =
+                        Span { first: child * CHILD_FRAMES, end: (child + 1) * CHILD_FRAMES };
+                    let mut all = blocks(span, order);
+                    all.find(|&block| self.take_exactly(block)).map(|block| block.first)
                 }
             };
             if found.is_some() || order > Order::ZERO {

@@ -4,7 +4,6 @@ use crate::block::{Block, child_of, words_of};
 use crate::entry::CHILD_FRAMES;
 use crate::isolate::{Isolation, Met};
 use crate::{Llfree, ORDER_MAX};
-use freehold::compact::Migrate;
 use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
 use freehold::designs::places::{Obstacle, Place, Places};
@@ -14,7 +13,7 @@ use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::memmap::stretches::Stretches;
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, NodeId};
-use freehold::{Error, Order, Pfn, RangeRequest, Request};
+use freehold::{Error, Immovable, Migrate, Order, Pfn, RangeRequest, Request};
 
 impl<P: Platform> Ranges<P> for Llfree<P> {
     /// Frees all frames of a range, after a look that none of them is free. If another call frees
@@ -29,9 +28,17 @@ impl<P: Platform> Ranges<P> for Llfree<P> {
         let Span { first: mut at, end } = Span::of_range(range);
         self.check_used(Span { first: at, end })?;
         while at < end {
+            let of = match self.look(at, at + 1, &Immovable) {
+                Met::Elsewhere => {
+                    context.platform.relax();
+                    continue;
+                }
+                Met::Used(of, _) => of.order,
+                // Another call has freed it.
+                Met::Free(_) | Met::Hole(_) => Order::ZERO,
+            };
             // The block, or the largest part of it that begins here.
-            let most = FrameIndex(at).largest_before(range.end);
-            let order = most.min(self.block_at(context, at).order);
+            let order = FrameIndex(at).largest_before(range.end).min(of);
             let block = Block { first: at, order };
             self.free_at(context, block)?;
             at = block.end();
@@ -41,24 +48,6 @@ impl<P: Platform> Ranges<P> for Llfree<P> {
 }
 
 impl<P: Platform> Llfree<P> {
-    /// The block that an allocated frame is of.
-    pub(crate) fn block_at(&self, context: Context<'_, P>, frame: u32) -> Block {
-        let child = child_of(frame);
-        loop {
-            let entry = self.lower.entries.get(child);
-            let block = match entry.huge_order() {
-                Some(order) => Some(Block::huge(child, order)),
-                None if !entry.is_huge() => self.lower.block_of(frame),
-                None => None,
-            };
-            if let Some(block) = block {
-                return block;
-            }
-            // A call is breaking it up.
-            context.platform.relax();
-        }
-    }
-
     fn check_used(&self, span: Span) -> Result<(), Error> {
         let lower = &self.lower;
         let zone = lower.zone_of(child_of(span.first)).ok_or(Error::ForeignFrame)?;
@@ -130,9 +119,8 @@ impl<P: Platform> Places<P> for Llfree<P> {
             let (next, is_fixed) = match self.look(at, end, owner) {
                 Met::Hole(frame) => return Place::Interrupted(FrameIndex(frame + 1)),
                 _ if is_isolated => (behind, true),
-                Met::Free(behind) => (behind, false),
                 Met::Used(block, can_move) => (block.end(), !can_move),
-                Met::Elsewhere => (behind, false),
+                Met::Free(_) | Met::Elsewhere => (behind, false),
             };
             at = next.max(at + 1);
             if is_fixed {

@@ -63,8 +63,8 @@ impl<P: Platform> Lower<P> {
 
     /// Frees a huge block; or has it be two of one child, or one of frames, for a part of it.
     /// `None`: look again.
-    fn release_huge(&self, platform: &P, block: Block, entry: Entry) -> Result<Option<u32>, Error> {
-        let Some(order) = entry.huge_order() else { return Ok(None) };
+    fn release_huge(&self, platform: &P, block: Block, now: Entry) -> Result<Option<u32>, Error> {
+        let Some(order) = now.huge_order() else { return Ok(None) };
         if order < block.order {
             return Err(Error::WrongOrder);
         }
@@ -85,7 +85,7 @@ impl<P: Platform> Lower<P> {
         // No handler may come between that frees another part of the block, and waits.
         let _off = IrqsOff::new(platform);
         if update(&|now| now.splitting()).is_some() {
-            self.fill(first, true, entry.is_fixed());
+            self.fill(first, true, now.is_fixed());
             // `Some`: only this call changes it, but for isolation.
             let _ = self.entries.update(first, |now| Some(now.becomes(Entry::default())));
         }

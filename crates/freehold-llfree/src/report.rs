@@ -3,16 +3,17 @@
 use crate::Llfree;
 use crate::block::{Block, child_of, words_of};
 use crate::entry::CHILD_FRAMES;
+use crate::isolate::Met;
 use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
 use freehold::designs::traits::Inspect;
-use freehold::memmap::index::ZoneIndex;
+use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::stat::{
     Census, Events, FrameStatus, FreeByType, NumaEvents, Rule, Violation, ZoneLevel, ZoneStats,
 };
 use freehold::units::FrameCount;
-use freehold::{CpuId, Error, MigrateType, Pfn};
+use freehold::{CpuId, Immovable, MigrateType, Pfn};
 
 /// How often what does not agree is looked at again: calls may be under way.
 const LOOKS: usize = 100_000;
@@ -20,21 +21,22 @@ const LOOKS: usize = 100_000;
 impl<P: Platform> Inspect<P> for Llfree<P> {
     fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
         let lower = &self.lower;
-        let Some(frame) = lower.stretches.index_of(pfn) else { return FrameStatus::Foreign };
-        let (frame, child) = (frame.0, child_of(frame.0));
-        if lower.zone_of(child).is_none() {
+        let Some(FrameIndex(frame)) = lower.stretches.index_of(pfn) else {
+            return FrameStatus::Foreign;
+        };
+        if lower.zone_of(child_of(frame)).is_none() {
             return FrameStatus::Foreign;
         }
-        let at = Block::frame(frame);
-        if !lower.entries.get(child).is_huge() {
-            match lower.check_used(at.words().start, at.bit()) {
-                Ok(()) => {}
-                Err(Error::DoubleFree) => return FrameStatus::Free,
-                Err(_) => return FrameStatus::Foreign,
+        loop {
+            match self.look(frame, frame + 1, &Immovable) {
+                Met::Free(_) => return FrameStatus::Free,
+                Met::Hole(_) => return FrameStatus::Foreign,
+                Met::Used(Block { first, order }, _) => {
+                    return FrameStatus::Allocated { first: lower.pfn_of(first), order };
+                }
+                Met::Elsewhere => context.platform.relax(),
             }
         }
-        let Block { first, order } = self.block_at(context, frame);
-        FrameStatus::Allocated { first: lower.pfn_of(first), order }
     }
 
     fn zone_level(&self, index: usize) -> Option<ZoneLevel> {

@@ -34,9 +34,9 @@ impl<P: Platform> Trees<P> {
         TreeIndex(u32::from(zone.0) * self.per_zone + child / TREE_CHILDREN)
     }
 
-    /// Which tree of its zone it is, and so which children it has.
-    pub(crate) fn nth(&self, tree: TreeIndex) -> u32 {
-        tree.0 % self.per_zone
+    /// The zone of a tree, and which of that it is: so which children it has.
+    pub(crate) fn place(&self, tree: TreeIndex) -> (ZoneIndex, u32) {
+        (ZoneIndex((tree.0 / self.per_zone) as u16), tree.0 % self.per_zone)
     }
 
     fn word(&self, tree: TreeIndex) -> &P::U32 {
@@ -72,26 +72,20 @@ impl<P: Platform> Trees<P> {
     /// Reserves a tree that is not, and takes of its frames at least so many and at most so many;
     /// returns how many.
     pub(crate) fn reserve(&self, tree: TreeIndex, least: u32, most: u32) -> Option<u32> {
-        self.take_if(tree, least, most, |now| now & RESERVED == 0, RESERVED)
+        self.take_marking(tree, least, most, RESERVED)
     }
 
     /// Takes at least so many frames of a tree, reserved or not, and at most so many.
     pub(crate) fn take(&self, tree: TreeIndex, least: u32, most: u32) -> Option<u32> {
-        self.take_if(tree, least, most, |_| true, 0)
+        self.take_marking(tree, least, most, 0)
     }
 
-    fn take_if(
-        &self,
-        tree: TreeIndex,
-        least: u32,
-        most: u32,
-        is_fit: impl Fn(u32) -> bool,
-        mark: u32,
-    ) -> Option<u32> {
+    /// The same, unless there is a mark already, which it sets.
+    fn take_marking(&self, tree: TreeIndex, least: u32, most: u32, mark: u32) -> Option<u32> {
         let mut now = self.word(tree).load(Acquire);
         loop {
             let taken = (now & !RESERVED).min(most);
-            if taken < least || !is_fit(now) {
+            if taken < least || now & mark != 0 {
                 return None;
             }
             let left = (now | mark) - taken;

@@ -9,7 +9,7 @@ use crate::loom_runs::explore;
 use crate::loom_threads::{join, on_cpu, race};
 use crate::machine::Machine;
 use freehold::platform::SharedCell;
-use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
+use freehold::{CpuId, Error, FrameCount, Immovable, Order, Pfn, RangeRequest, Request, Watermark};
 use freehold_llfree::{Llfree, LlfreeSettings};
 use loom::sync::Arc;
 
@@ -174,6 +174,23 @@ fn a_frame_is_taken_of_the_reservation_of_another_cpu() {
     });
 }
 
+/// A CPU frees the last of several frames of a tree, which it reserves for that, while another CPU
+/// reserves the same tree.
+#[test]
+fn a_tree_is_reserved_for_frees_while_another_cpu_reserves_it() {
+    explore(2, || {
+        let machine = frames(5);
+        let freed = [(); 4].map(|()| alloc(&machine, Order::ZERO).expect("one is free"));
+        machine.drain_all();
+        freed[1..].iter().for_each(|&pfn| free(&machine, pfn, Order::ZERO));
+        let last = move |machine: &Frames| free(machine, freed[0], Order::ZERO);
+        let ((), taken) = race(&machine, last, |machine| alloc(machine, Order::ZERO));
+        check(&machine);
+        free(&machine, taken.expect("four are free"), Order::ZERO);
+        check_whole(&machine);
+    });
+}
+
 /// A call has lowered the count of a child in which there is no block for it. What it raises again
 /// belongs to the child, not to the tree, if that is isolated by then.
 #[test]
@@ -183,12 +200,15 @@ fn a_child_is_isolated_while_a_block_is_looked_for_in_vain() {
         let machine = frames(3);
         let block = alloc(&machine, Order::ZERO).expect("all is free");
         let pair = Request::new(Order::new(1)).at_hand();
-        let looks = on_cpu(&machine, 0, move |machine| machine.alloc(pair).ok());
-        run_on(1);
-        let reserved = machine.reserve(Pfn::new(1), FrameCount::new(1));
-        assert_eq!(join(looks), None);
-        if reserved.is_ok() {
-            free(&machine, Pfn::new(1), Order::ZERO);
+        // However few are free: the other call may have them all in hand.
+        let range = RangeRequest::exactly(Pfn::new(1), FrameCount::new(1));
+        let range = range.watermark(Watermark::Ignore);
+        let looks = move |machine: &Frames| machine.alloc(pair).ok();
+        let takes = move |machine: &Frames| machine.alloc_range(range, &Immovable);
+        let (found, taken) = race(&machine, looks, takes);
+        assert_eq!(found, None);
+        if let Ok(first) = taken {
+            free(&machine, first, Order::ZERO);
         }
         free(&machine, block, Order::ZERO);
         check_whole(&machine);
