@@ -2,7 +2,7 @@
 
 use crate::Llfree;
 use crate::block::{child_of, frames_in};
-use crate::local::{Count, Local, Reserved, moved, under_way};
+use crate::local::{Count, Local, MOVED_SHIFT, Reserved};
 use crate::lower::TREE_CHILDREN;
 use crate::trees::{TREE_FRAMES, TreeIndex};
 use freehold::designs::Context;
@@ -80,15 +80,15 @@ impl<P: Platform> Llfree<P> {
         loop {
             let before = self.sections();
             // Only what others move beside it counts.
-            let drained = self.zone_indexes().map(|zone| self.drain_zone(zone)).sum();
-            let before = before.wrapping_add(moved(drained));
+            let drained: u64 = self.zone_indexes().map(|zone| self.drain_zone(zone)).sum();
+            let before = before.wrapping_add(drained << MOVED_SHIFT);
             if let Some(first) = from(depth) {
                 return Ok(first);
             }
             // Frames were, or are, in the hands of another call: waited for if it stays the same.
             let after = self.sections();
             changes += u32::from(before != after);
-            if before == after && under_way(after) == 0 || changes == CHANGES {
+            if before == after && after as u32 == 0 || changes == CHANGES {
                 break;
             }
             if !request.may_wait() {
@@ -108,7 +108,8 @@ impl<P: Platform> Llfree<P> {
         }
     }
 
-    /// The sections of all CPUs.
+    /// The sections of all CPUs: in the lower half how many are under way, in the upper one how many
+    /// have moved frames.
     fn sections(&self) -> u64 {
         self.locals.iter().fold(0, |sum, local| sum.wrapping_add(local.sections()))
     }
@@ -116,7 +117,7 @@ impl<P: Platform> Llfree<P> {
     /// Whether no call has free frames in hand that it has not found a block for, or moves to
     /// another count: others may have to wait for such a call.
     pub fn is_quiet(&self) -> bool {
-        under_way(self.sections()) == 0
+        self.sections() as u32 == 0
     }
 
     /// The zones of the list that the request, whose node is filled in, may use.
@@ -323,11 +324,9 @@ impl<P: Platform> Llfree<P> {
     /// Takes a block that another CPU has reserved.
     fn steal(&self, cpu: usize, zone: ZoneIndex, request: &Request) -> Option<u32> {
         let (here, frames) = (self.local(cpu, zone), frames_in(request.order()));
-        let mut others = (1..self.cpus()).map(|nth| self.local((cpu + nth) % self.cpus(), zone));
-        others.find_map(|other| {
-            if other.reserved().is_none_or(|of| of.count < frames) {
-                return None;
-            }
+        let others = (1..self.cpus()).map(|nth| self.local((cpu + nth) % self.cpus(), zone));
+        let has_them = |other: &&Local<P>| other.reserved().is_some_and(|of| of.count >= frames);
+        others.filter(has_them).find_map(|other| {
             here.section(|| {
                 let first = self.take_of(other, here.hint(), request)?;
                 here.note(Count::Allocated, frames);

@@ -15,7 +15,7 @@ use freehold::compact::state::{CompactionState, is_suitable};
 use freehold::compact::{Compaction, Migrate, MigrateError};
 use freehold::designs::Context;
 use freehold::designs::places::{Place, Places, first_place};
-use freehold::designs::traits::Compact;
+use freehold::designs::traits::{Alloc, Compact};
 use freehold::memmap::bits::Span;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
@@ -33,13 +33,9 @@ impl<P: Platform> Compact<P> for Llfree<P> {
         owner: &dyn Migrate,
         defers: bool,
     ) -> Result<Pfn, Error> {
-        let error = match self.alloc_any(context, zones, &request) {
-            Ok(first) => return Ok(self.lower.pfn_of(first)),
-            Err(error) => error,
-        };
-        let order = request.order();
-        if order == Order::ZERO {
-            return Err(error);
+        let (found, order) = (self.alloc(context, zones, request), request.order());
+        if found.is_ok() || order == Order::ZERO {
+            return found;
         }
         for zone in self.usable(zones, &request) {
             let of = self.zone(zone);
@@ -66,15 +62,14 @@ impl<P: Platform> Compact<P> for Llfree<P> {
                 return Ok(self.lower.pfn_of(first));
             }
         }
-        self.alloc_any(context, zones, &request).map(|first| self.lower.pfn_of(first))
+        self.alloc(context, zones, request)
     }
 
     fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
         self.drain_all(context);
         let mut report = Compaction::default();
         for zone in self.zone_indexes() {
-            let note = CompactionState::note_compaction;
-            self.zone(zone).with_compaction(context.platform, note);
+            self.zone(zone).with_compaction(context.platform, CompactionState::note_compaction);
             let mut free = [self.lower.children(); SIZES];
             for child in self.children_of(zone) {
                 let entry = self.lower.entries.get(child);

@@ -86,9 +86,8 @@ impl<P: Platform> Bulk<P> for Llfree<P> {
     ) -> usize {
         let class = request.depth().at_first();
         let spare = (spare as u64).saturating_mul(request.order().frames().get());
-        let mut near = self.usable(zones, &request).take_while(|&zone| {
-            Some(self.zone(zone).node) == request.preferred_node() //
-        });
+        let is_near = |&zone: &_| Some(self.zone(zone).node) == request.preferred_node();
+        let mut near = self.usable(zones, &request).take_while(is_near);
         let cpu = context.cpu_here();
         let has_to_spare = |&zone: &ZoneIndex| {
             let enough = self.zone(zone).floor(&request, class).saturating_add(spare);

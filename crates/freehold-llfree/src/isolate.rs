@@ -32,13 +32,12 @@ impl<P: Platform> Llfree<P> {
     /// Takes so many frames of the count of a child's tree, whoever has reserved that.
     pub(crate) fn take_count(&self, zone: ZoneIndex, child: u32, frames: u32) -> bool {
         let tree = self.trees.of(zone, child);
+        let has_it = |local: &&Local<P>| local.reserved().is_some_and(|of| of.tree == tree);
         (0..LOOKS).any(|_| {
-            let is_taken = self.trees.take(tree, frames, frames).is_some();
-            if !is_taken {
-                let has_it = |local: &&Local<P>| local.reserved().is_some_and(|of| of.tree == tree);
+            self.trees.take(tree, frames, frames).is_some() || {
                 self.locals_of(zone).filter(has_it).for_each(|local| _ = self.drain_local(local));
+                false
             }
-            is_taken
         })
     }
 

@@ -10,18 +10,8 @@ use freehold::units::FrameCount;
 /// After so many frees in a row of one tree, the CPU reserves it.
 const FREES: u32 = 4;
 
-/// Where a word of sections has how often frames were moved.
-const MOVED_SHIFT: u32 = 32;
-
-/// Sections under way, among those of [`Local::sections`].
-pub(crate) const fn under_way(sections: u64) -> u64 {
-    sections % (1 << MOVED_SHIFT)
-}
-
-/// As many sections that have moved frames.
-pub(crate) const fn moved(many: u64) -> u64 {
-    many << MOVED_SHIFT
-}
+/// Where a word of sections has how often frames were moved, above those under way.
+pub(crate) const MOVED_SHIFT: u32 = u32::BITS;
 
 /// Where the tree lies in a reservation: above the count, plus one.
 const TREE_SHIFT: u32 = 32;
@@ -132,7 +122,7 @@ impl<P: Platform> Local<P> {
         // the section too.
         self.sections.fetch_add(1, Acquire);
         let done = act();
-        let moved = moved(u64::from(done.is_some()));
+        let moved = u64::from(done.is_some()) << MOVED_SHIFT;
         // Release: whoever sees the end sees where the frames are now.
         self.sections.fetch_add(moved.wrapping_sub(1), Release);
         done

@@ -21,12 +21,9 @@ const LOOKS: usize = 100_000;
 impl<P: Platform> Inspect<P> for Llfree<P> {
     fn status(&self, context: Context<'_, P>, pfn: Pfn) -> FrameStatus {
         let lower = &self.lower;
-        let Some(FrameIndex(frame)) = lower.stretches.index_of(pfn) else {
-            return FrameStatus::Foreign;
-        };
-        if lower.zone_of(child_of(frame)).is_none() {
-            return FrameStatus::Foreign;
-        }
+        let has_zone = |at: &FrameIndex| lower.zone_of(child_of(at.0)).is_some();
+        let found = lower.stretches.index_of(pfn).filter(has_zone);
+        let Some(FrameIndex(frame)) = found else { return FrameStatus::Foreign };
         loop {
             match self.look(frame, frame + 1, &Immovable) {
                 Met::Free(_) => return FrameStatus::Free,
@@ -55,7 +52,6 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         let zone = ZoneIndex(index as u16);
         let [free, per_cpu, isolated] = self.free_of(zone).map(FrameCount::new);
         let free_blocks = self.free_blocks(zone);
-        let (claims, steals) = (0, 0);
         Some(ZoneStats {
             node,
             kind,
@@ -65,8 +61,7 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
             isolated,
             free_blocks,
             marks,
-            claims,
-            steals,
+            ..ZoneStats::default()
         })
     }
 

@@ -29,9 +29,7 @@ impl<P: Platform> Upkeep<P> for Llfree<P> {
 
     fn drain(&self, context: Context<'_, P>, cpu: CpuId) {
         let cpu = context.topology.fold(cpu);
-        for zone in self.zone_indexes() {
-            self.drain_local(self.local(cpu, zone));
-        }
+        self.zone_indexes().for_each(|zone| _ = self.drain_local(self.local(cpu, zone)));
     }
 
     fn offline_cpu(&self, context: Context<'_, P>, cpu: CpuId) {
