@@ -108,8 +108,8 @@ impl<P: Platform> Llfree<P> {
         }
     }
 
-    /// The sections of all CPUs: in the lower half how many are under way, in the upper one how many
-    /// have moved frames.
+    /// The sections of all CPUs: in the lower half how many are under way, in the upper one how
+    /// many have moved frames.
     fn sections(&self) -> u64 {
         self.locals.iter().fold(0, |sum, local| sum.wrapping_add(local.sections()))
     }

@@ -35,8 +35,8 @@
 //!   for 64 MiB) when memory is low. Below the low watermark nothing is reserved: every allocation
 //!   takes from the count of a tree.
 //! * No migratetypes: unmovable content goes wherever other content goes.
-//! * Compaction isolates a child, whose content goes to any other one for a request, as for a range,
-//!   and further up when all memory is compacted. The paper leaves that to Linux.
+//! * Compaction isolates a child. For a request its content goes to any other one, as for a range;
+//!   when all memory is compacted, further up. The paper leaves that to Linux.
 //! * Bulk calls are loops.
 //! * What was allocated and freed is counted by CPU: a locked step in each call, on its own line.
 //! * A call that finds nothing waits for those that have frames in hand on the way from a tree to a

@@ -139,8 +139,8 @@ impl<P: Platform> CompactionState<P> {
     }
 }
 
-/// Whether compaction can help a request in a zone with so many free frames: there is memory to work
-/// with, and fragmentation is to blame.
+/// Whether compaction can help a request in a zone with so many free frames: there is memory to
+/// work with, and fragmentation is to blame.
 pub fn is_suitable<P: Platform>(
     request: &Request,
     watermarks: &Watermarks<P>,
