@@ -160,7 +160,7 @@ unsafe impl<P: Platform> Design<P> for Llfree<P> {
         let zones = config.zones().count();
         let lower = LowerPlan::new(config, layout)?;
         Ok(LlfreePlan {
-            trees: layout.table(SectionKind::Blocks, lower.trees() * zones)?,
+            trees: layout.table(SectionKind::Bitmaps, lower.trees() * zones)?,
             lower,
             zones: layout.table(SectionKind::Zones, zones)?,
             locals: layout.table(SectionKind::PerCpu, config.cpu_nodes.len() * zones)?,

@@ -74,7 +74,7 @@ impl<P: Platform> LowerPlan<P> {
         let children = stretches.frames().get().div_ceil(u64::from(CHILD_FRAMES)) as usize;
         Ok(LowerPlan {
             stretches,
-            entries: layout.table(SectionKind::Blocks, children.div_ceil(2))?,
+            entries: layout.table(SectionKind::Bitmaps, children.div_ceil(2))?,
             fields: layout.table(SectionKind::Bitmaps, children * WORDS)?,
             marks: layout.table(SectionKind::Bitmaps, children * WORDS)?,
             zones: layout.table(SectionKind::Blocks, children)?,
