@@ -83,6 +83,8 @@ mod freehold_loom_frees;
 mod freehold_loom_leases;
 #[path = "../../../freehold/tests/models/freehold_loom_remove.rs"]
 mod freehold_loom_remove;
+#[path = "../../../freehold/tests/models/llfree_loom.rs"]
+mod llfree_loom;
 #[path = "../models/frames.rs"]
 mod frames;
 #[path = "../models/groups.rs"]

@@ -48,7 +48,7 @@ fn repository(table: &str) -> tempfile::TempDir {
     write("Cargo.toml", manifest);
     write("Cargo.lock", "version = 4\n");
     write(".cargo/config.toml", "");
-    for name in ["freehold", "freehold-linux", "freehold-lru"] {
+    for name in ["freehold", "freehold-linux", "freehold-llfree", "freehold-lru"] {
         let package =
             format!("[package]\nname = {name:?}\nversion = \"0.1.0\"\nedition = \"2024\"\n");
         write(&format!("crates/{name}/Cargo.toml"), &package);

@@ -10,7 +10,8 @@ const UNSAFE_FILES: &str = include_str!("../unsafe_files.txt");
 const CORE: &str = "crates/freehold/src";
 
 /// What kernels build: the allocator, the designs after Linux, the LRU.
-const NO_STD: [&str; 3] = [CORE, "crates/freehold-linux/src", "crates/freehold-lru/src"];
+const NO_STD: [&str; 4] =
+    [CORE, "crates/freehold-linux/src", "crates/freehold-llfree/src", "crates/freehold-lru/src"];
 
 /// Where modules may use lower ones in the map: a design makes the public calls that only it has.
 /// An exported macro is at the root.

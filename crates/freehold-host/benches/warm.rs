@@ -13,6 +13,7 @@ use freehold::designs::Freehold;
 use freehold::{Design, Error, Order, Pfn, Request};
 use freehold_host::{ArenaBuilder, FrameArena, Host};
 use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+use freehold_llfree::Llfree;
 
 const BYTES: usize = 1 << 30;
 /// So many frames are in use at first.
@@ -89,6 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             show::<Cluster<Host>>(lasting, freed)?;
             show::<MergeAhead<Host>>(lasting, freed)?;
             show::<BlockOwner<Host>>(lasting, freed)?;
+            show::<Llfree<Host>>(lasting, freed)?;
         }
     }
     Ok(())

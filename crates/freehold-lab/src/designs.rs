@@ -22,6 +22,8 @@ pub(crate) enum DesignName {
     MergeAhead,
     /// CPUs own pageblocks, whose frames go home to them (Johannes Weiner 2026).
     BlockOwner,
+    /// CPUs reserve trees of 32 pageblocks; counts and bits, no lock (LLFree, USENIX ATC 2023).
+    Llfree,
     /// CPUs hold pageblocks whose frames are bits; no lock over a zone (Freehold's own).
     Freehold,
 }
@@ -91,6 +93,7 @@ macro_rules! with_design {
             Cluster: Cluster of freehold_linux,
             MergeAhead: MergeAhead of freehold_linux,
             BlockOwner: BlockOwner of freehold_linux,
+            Llfree: Llfree of freehold_llfree,
             Freehold: Freehold of freehold::designs)
     };
 }

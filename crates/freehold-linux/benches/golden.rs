@@ -5,7 +5,7 @@
 //! cargo bench --profile figures -p freehold-linux --bench golden -- bless  write it anew
 //! ```
 //!
-//! It lives in the crate that has all six designs and nothing else to build.
+//! It lives in the crate that has all designs but `llfree` and nothing else to build.
 //!
 //! The counts of golden.txt are those of the profile `figures`: one codegen unit per crate, so that
 //! inlining does not depend on how a crate is divided.

@@ -16,6 +16,7 @@ use freehold::{
     Config, Design, Error, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
 };
 use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+use freehold_llfree::Llfree;
 
 type Machine = Native<OneCpu>;
 
@@ -93,6 +94,7 @@ fn main() -> Result<(), Error> {
         report::<Cluster<Machine>>(case)?;
         report::<MergeAhead<Machine>>(case)?;
         report::<BlockOwner<Machine>>(case)?;
+        report::<Llfree<Machine>>(case)?;
         report::<Freehold<Machine>>(case)?;
     }
     Ok(())

@@ -26,8 +26,8 @@ struct Part {
     models: Option<&'static str>,
 }
 
-/// The allocator, the designs after Linux, and the LRU.
-const CORE: [Part; 3] = [
+/// The allocator, the other designs, and the LRU.
+const CORE: [Part; 4] = [
     Part {
         path: "crates/freehold",
         folders: &["src", "tests"],
@@ -35,10 +35,11 @@ const CORE: [Part; 3] = [
         models: None,
     },
     Part { path: "crates/freehold-linux", folders: &["src"], dependencies: &[], models: None },
+    Part { path: "crates/freehold-llfree", folders: &["src"], dependencies: &[], models: None },
     Part {
         path: "crates/freehold-lru",
         folders: &["src", "tests"],
-        dependencies: &["freehold-linux", "loom"],
+        dependencies: &["freehold-linux", "freehold-llfree", "loom"],
         models: None,
     },
 ];

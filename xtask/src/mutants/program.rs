@@ -12,8 +12,19 @@ use wait_timeout::ChildExt;
 
 /// The programs of the core: those of the unit tests, and that of the tests that use the public
 /// API. Then those of the products' models.
-const CORE: [&str; 9] =
-    ["-p", "freehold", "-p", "freehold-linux", "-p", "freehold-lru", "--lib", "--test", "mutants"];
+const CORE: [&str; 11] = [
+    "-p",
+    "freehold",
+    "-p",
+    "freehold-linux",
+    "-p",
+    "freehold-llfree",
+    "-p",
+    "freehold-lru",
+    "--lib",
+    "--test",
+    "mutants",
+];
 const PRODUCTS: [&str; 6] = ["-p", "freehold-cache", "-p", "freehold-malloc", "--test", "models"];
 
 /// The programs.

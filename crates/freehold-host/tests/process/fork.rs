@@ -10,6 +10,7 @@ use freehold::designs::Freehold;
 use freehold::{Design, FrameCount, Order, Pfn, Request};
 use freehold_host::{ArenaBuilder, FrameArena, Host, HostLru};
 use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+use freehold_llfree::Llfree;
 use freehold_lru::{Claim, GroupId, Kind, LruError, LruSettings, Owner, Scope, Verdict};
 
 use crate::calls::{next_random, request, take_all};
@@ -213,6 +214,11 @@ fn children_work_with_merge_ahead() {
 #[test]
 fn children_work_with_block_owner() {
     children_of::<BlockOwner<Host>>(16 * MIB, &[]);
+}
+
+#[test]
+fn children_work_with_llfree() {
+    children_of::<Llfree<Host>>(16 * MIB, &[]);
 }
 
 /// An owner whose content can always be dropped.

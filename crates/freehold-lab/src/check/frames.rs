@@ -11,6 +11,7 @@ use freehold::{
     Compaction, CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, Migrate, NumaEvents,
     Order, PageAllocator, Pfn, Request, Settings,
 };
+use freehold_llfree::Llfree;
 use freehold_sim::{Machine, Sim, SimFrames};
 
 use super::leases::{self, Ending, Leased, Terms};
@@ -157,7 +158,10 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
     }
 
     fn is_quiet(&self) -> bool {
+        let allocator: &dyn Any = &**self;
+        let llfree: Option<&PageAllocator<Sim, Llfree<Sim>>> = allocator.downcast_ref();
         as_freehold(&**self).is_none_or(PageAllocator::is_quiet)
+            && llfree.is_none_or(|frames| frames.design().is_quiet())
     }
 
     fn alloc_reclaiming(&self, cache: &Cache, request: Request) -> Result<Pfn, Error> {

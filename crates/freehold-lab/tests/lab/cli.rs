@@ -66,12 +66,12 @@ fn compare_shows_both_machines() {
     let output = freehold(&[&arguments[..], &SMALL, &more].concat());
     let rows = String::from_utf8_lossy(&output.stderr).into_owned();
     let stdout = stdout(output);
-    // Six designs and the baseline's second setting, with each seed, on each machine.
+    // Seven designs and the baseline's second setting, with each seed, on each machine.
     for machine in ["uma-2 ", "host "] {
         let own = rows.lines().filter(|row| row.starts_with(machine));
-        assert_eq!(own.filter(|row| row.ends_with(" faults/s")).count(), 2 * 7, "{rows}");
+        assert_eq!(own.filter(|row| row.ends_with(" faults/s")).count(), 2 * 8, "{rows}");
     }
-    assert_eq!(rows.lines().count(), 2 * 2 * 7, "{rows}");
+    assert_eq!(rows.lines().count(), 2 * 2 * 8, "{rows}");
     let text = stdout.replace('\n', " ");
     for part in [
         "Settings on the host: task_bytes=2MiB samples=2 sample_ms=20.",

@@ -90,7 +90,7 @@ fn a_page_is_as_its_numbers_are_on_a_phone_and_on_a_desk() {
             let found = all.iter().find(|figure| figure["title"] == title);
             found.unwrap_or_else(|| panic!("there is no figure {title:?}"))
         };
-        // The bars of six designs are as long as their numbers.
+        // The bars of seven designs are as long as their numbers.
         let rates = of("calls/s");
         let bars: Vec<f64> =
             rates["bars"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();

@@ -9,16 +9,14 @@ use super::{Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
 use freehold::Error;
-use freehold::compact::state::Scanners;
-use freehold::compact::{COSTLY_ORDER, Compaction, Migrate};
+use freehold::compact::state::{Scanners, is_suitable};
+use freehold::compact::{Compaction, Migrate};
 use freehold::designs::Context;
 use freehold::designs::traits::{Alloc, Compact};
-use freehold::fragmentation::is_to_blame;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::request::Request;
 use freehold::units::{MigrateType, Order, Pfn};
-use freehold::zone::watermark::Watermark;
 
 /// How the compaction of a zone for a request ended.
 enum Outcome {
@@ -107,7 +105,8 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         if self.allows(zone, request, request.depth()) {
             return Outcome::Success;
         }
-        if !self.is_suitable(zone, request) {
+        let of = self.zone(zone);
+        if !is_suitable(request, of.watermarks(), of.free().get(), || of.free_blocks()) {
             return Outcome::Unsuitable;
         }
         let mut compactor = Compactor::new(self, context, zone, owner, Some(request));
@@ -129,19 +128,6 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         drop(compactor);
         self.lock_zone(context.platform, zone).compaction().set_scanners(at);
         outcome
-    }
-
-    /// Whether compaction can help: there is memory to work with, and fragmentation is the cause.
-    fn is_suitable(&self, zone: ZoneIndex, request: &Request) -> bool {
-        let order = request.order();
-        let costly = order > COSTLY_ORDER;
-        let class = if costly { Watermark::Low } else { Watermark::Min };
-        let floor = self.zone(zone).watermarks().floor(class, request.effective_limit());
-        let enough = floor.unwrap_or(0) + 2 * order.frames().get();
-        if self.zone(zone).free().get() <= enough {
-            return false;
-        }
-        !costly || is_to_blame(&self.zone(zone).free_blocks(), order)
     }
 }
 

@@ -2,10 +2,14 @@
 //!
 //! After Linux 6.12 (`compaction_deferred`, `defer_compaction`, `compaction_defer_reset`).
 
+use crate::compact::COSTLY_ORDER;
+use crate::fragmentation::is_to_blame;
 use crate::memmap::index::FrameIndex;
 use crate::platform::{Platform, SharedCell};
+use crate::request::Request;
 use crate::stat::Events;
-use crate::units::{FrameCount, Order};
+use crate::units::{FrameCount, ORDERS, Order};
+use crate::zone::watermark::{Watermark, Watermarks};
 
 /// The most attempts deferred for one that is made, as a power of two (Linux's
 /// `COMPACT_MAX_DEFER_SHIFT`).
@@ -133,6 +137,21 @@ impl<P: Platform> CompactionState<P> {
             ..Events::default()
         }
     }
+}
+
+/// Whether compaction can help a request in a zone with so many free frames: there is memory to
+/// work with, and fragmentation is to blame.
+pub fn is_suitable<P: Platform>(
+    request: &Request,
+    watermarks: &Watermarks<P>,
+    free: u64,
+    free_blocks: impl FnOnce() -> [u64; ORDERS],
+) -> bool {
+    let order = request.order();
+    let is_costly = order > COSTLY_ORDER;
+    let class = if is_costly { Watermark::Low } else { Watermark::Min };
+    let floor = watermarks.floor(class, request.effective_limit()).unwrap_or(0);
+    free > floor + 2 * order.frames().get() && (!is_costly || is_to_blame(&free_blocks(), order))
 }
 
 #[cfg(test)]

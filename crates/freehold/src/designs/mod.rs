@@ -124,7 +124,9 @@ pub trait Settings: Default + Clone + fmt::Debug {
     fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError>;
 
     /// Why these settings contradict each other, naming them; `None` if they do not.
-    fn contradiction(&self) -> Option<&'static str>;
+    fn contradiction(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Calls `each` with the name and value of every setting that has an effect given the others.
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display));

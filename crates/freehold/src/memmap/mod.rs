@@ -3,6 +3,7 @@
 //!
 //! This module knows no locks.
 
+pub mod bits;
 pub mod index;
 pub mod list;
 pub mod region;

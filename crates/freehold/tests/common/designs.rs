@@ -13,6 +13,7 @@ macro_rules! test_designs {
         test_designs!(cluster, freehold_linux::Cluster<super::$platform>, $tests);
         test_designs!(merge_ahead, freehold_linux::MergeAhead<super::$platform>, $tests);
         test_designs!(block_owner, freehold_linux::BlockOwner<super::$platform>, $tests);
+        test_designs!(llfree, freehold_llfree::Llfree<super::$platform>, $tests);
         test_designs!(freehold_design, freehold::designs::Freehold<super::$platform>, $tests);
     };
     ($module:ident, $design:ty, [$($test:ident),* $(,)?]) => {
@@ -36,7 +37,7 @@ pub(crate) fn is_lazy(design: &str) -> bool {
 /// Whether the design uses up what a CPU holds before it checks the level of a zone, and so may
 /// serve a request from another zone than the levels predict.
 pub(crate) fn uses_up_first(design: &str) -> bool {
-    design == "freehold"
+    ["freehold", "llfree"].contains(&design)
 }
 
 /// For how many frames together the design records whether their content can move. If one of them
@@ -44,7 +45,12 @@ pub(crate) fn uses_up_first(design: &str) -> bool {
 pub(crate) fn movable_together(design: &str) -> u64 {
     // 64 marks for a pageblock, and at least one for each word of its bitmap.
     let marked_together = (Order::PAGEBLOCK.frames().get() / 64).min(64);
-    if design == "freehold" { marked_together } else { 1 }
+    match design {
+        "freehold" => marked_together,
+        // It knows it of each block, but separates no types: in any pageblock is some of each.
+        "llfree" => Order::PAGEBLOCK.frames().get(),
+        _ => 1,
+    }
 }
 
 /// Every combination of the design's own settings, the default first.

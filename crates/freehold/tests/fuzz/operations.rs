@@ -12,6 +12,7 @@ use crate::setup::{PAGEBLOCK, Setup, Stretch};
 use freehold::designs::{Design, Freehold, Settings};
 use freehold::{FrameSize, MigrateType, Watermark, ZoneKind};
 use freehold_linux::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
+use freehold_llfree::Llfree;
 
 /// The most calls of a list: more bytes only make it slower.
 const CALLS_MAX: usize = 300;
@@ -196,5 +197,6 @@ designs! {
     cluster: Cluster,
     merge_ahead: MergeAhead,
     block_owner: BlockOwner,
+    llfree: Llfree,
     freehold: Freehold,
 }

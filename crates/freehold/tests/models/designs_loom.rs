@@ -27,7 +27,7 @@ type Sound = LoomPlatform;
 type Broken<const ATOMIC: bool, const ACQUIRES: bool> = LoomPlatform<true, ATOMIC, ACQUIRES>;
 
 /// So many frames from the first on, and so many CPUs.
-fn build<P: Platform + Default, D: Design<P>>(
+pub(crate) fn build<P: Platform + Default, D: Design<P>>(
     frames: u64,
     cpus: usize,
     settings: &D::Settings,
@@ -38,12 +38,12 @@ fn build<P: Platform + Default, D: Design<P>>(
     Arc::new(Machine::new(P::default(), &config, settings))
 }
 
-fn check<P: Platform, D: Design<P>>(machine: &Machine<P, D>) -> Census {
+pub(crate) fn check<P: Platform, D: Design<P>>(machine: &Machine<P, D>) -> Census {
     machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
 }
 
 /// Checks that after a drain nothing is held and nothing is lost.
-fn check_whole<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
+pub(crate) fn check_whole<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
     machine.drain_all();
     let census = check(machine);
     assert_eq!((census.free, census.per_cpu), (census.managed, FrameCount::ZERO));

@@ -24,4 +24,5 @@ mod freehold_loom_frees;
 mod freehold_loom_leases;
 mod freehold_loom_ranges;
 mod freehold_loom_remove;
+mod llfree_loom;
 mod seam_loom;

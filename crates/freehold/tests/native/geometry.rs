@@ -70,6 +70,8 @@ fn batches_have_as_many_bytes<D: TestDesign>() {
         match D::NAME {
             // A CPU of these holds the rest of a pageblock.
             "freehold" => assert_eq!(listed + 1, Order::PAGEBLOCK.frames().get()),
+            // And of these the rest of 32.
+            "llfree" => assert_eq!(listed + 1, 32 * Order::PAGEBLOCK.frames().get()),
             "block-owner" => assert!(listed + 1 >= batch, "{kib} KiB: {listed}"),
             _ => assert_eq!(listed + 1, batch, "{kib} KiB"),
         }

@@ -88,7 +88,12 @@ fn ranges_and_removal_move_what_the_owner_knows_to_be_movable<D: TestDesign>() {
     machine.free_range(at, frames(PAGEBLOCK)).unwrap();
     machine.drain_all();
     let block = PINNED.with_order(Order::PAGEBLOCK);
+    // Not one of the others without content.
+    let taken: Vec<_> = std::iter::from_fn(|| machine.alloc(block).ok()).collect();
+    machine.free(at, block.order()).expect("it was free");
     assert_eq!(owner.alloc(&*machine, slot, block), Ok(at), "the only one without content");
+    let others = taken.into_iter().filter(|&pfn| pfn != at);
+    others.for_each(|pfn| machine.free(pfn, block.order()).expect("it is held"));
     assert_eq!(remove(&owner), Err(Error::RangeBusy));
     free_where(&machine, &owner, |pfn| pfn.get() / PAGEBLOCK == 5);
     let held = owner.check();

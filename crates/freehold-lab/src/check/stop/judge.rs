@@ -1,7 +1,7 @@
 //! Which calls may wait forever for a stopped CPU: those that wait for a lock that it holds, for a
-//! section that it is in, or for another call that waits for these. In Freehold's own design a free
-//! waits only for a free that breaks up the same huge block, and an allocation with `nowait` for
-//! nothing.
+//! section that it is in, or for another call that waits for these. In the designs without a zone
+//! lock a free waits only for a free that breaks up the same huge block, and an allocation with
+//! `nowait` for nothing.
 
 use anyhow::{Result, bail, ensure};
 use freehold::{Order, Pfn};
@@ -12,7 +12,7 @@ use super::watch::{About, Call, Watched};
 
 /// The state when no waiting CPU can proceed.
 pub(super) struct Judge<'a> {
-    pub(super) is_freehold: bool,
+    pub(super) is_lock_free: bool,
     pub(super) watched: &'a Watched,
     pub(super) halted: Option<Halted>,
     pub(super) waiting: Vec<Waiting>,
@@ -45,8 +45,8 @@ impl Judge<'_> {
 
     fn judge_one(&self, waiting: &Waiting) -> Result<()> {
         let Some(call) = self.watched.call_of(waiting.cpu) else { bail!("outside all calls") };
-        let of_freehold = |call: &Call| self.is_freehold.then_some(call.about.clone());
-        match of_freehold(&call) {
+        let strictly = |call: &Call| self.is_lock_free.then_some(call.about.clone());
+        match strictly(&call) {
             Some(About::Free(blocks, _)) => {
                 ensure!(self.breaks_up(&blocks), "in {}, which may wait for nothing", call.name);
                 return Ok(());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// Judges CPU 1, which waits in such a call in a loop, against the state of CPU 0.
-    fn waits(about: About, keeps: [bool; 3], of_stopped: About, is_freehold: bool) -> bool {
+    fn waits(about: About, keeps: [bool; 3], of_stopped: About, is_lock_free: bool) -> bool {
         let watched = watched();
         watched.begin(STOPPED, "stopped", of_stopped, 0);
         watched.begin(1, "waiting", about, 0);
@@ -158,7 +158,7 @@ mod tests {
         let locks = if has_lock { vec!["a lock".to_owned()] } else { vec![] };
         let halted = Some(Halted { cpu: STOPPED, locks, irqs_off });
         let waiting = vec![Waiting { cpu: 1, lock: None }];
-        Judge { is_freehold, watched: &watched, halted, waiting, in_section }.judge().is_ok()
+        Judge { is_lock_free, watched: &watched, halted, waiting, in_section }.judge().is_ok()
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
             let halted = Some(Halted { cpu: STOPPED, locks, irqs_off: false });
             let waiting = holders.iter().enumerate().map(of).collect();
             let judge =
-                Judge { is_freehold: true, watched: &watched, halted, waiting, in_section: false };
+                Judge { is_lock_free: true, watched: &watched, halted, waiting, in_section: false };
             judge.judge().is_ok()
         };
         assert!(judge(&[STOPPED]));

@@ -51,6 +51,7 @@ pub(super) fn add_stop(scenario: &mut Scenario, canary: bool) {
 pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally> {
     let mut machine = scenario.machine()?;
     let is_freehold = design == DesignName::Freehold;
+    let is_lock_free = is_freehold || design == DesignName::Llfree;
     let frames = set_up(design, scenario, &mut machine)?;
     let cpus = scenario.spec.cpus();
     let watched = Rc::new(Watched::new(frames, cpus, &scenario.ranges, is_freehold));
@@ -67,7 +68,7 @@ pub(super) fn play(design: DesignName, scenario: &Scenario) -> Result<StopTally>
     machine.unwind_waiting();
     // The remaining sections are the stopped CPU's.
     let in_section = !watched.is_quiet();
-    let judge = Judge { is_freehold, watched: &watched, halted, waiting, in_section };
+    let judge = Judge { is_lock_free, watched: &watched, halted, waiting, in_section };
     judge.judge()?;
     let mut tally = StopTally { runs: 1, ..watched.tally() };
     if let Some(halted) = &judge.halted {

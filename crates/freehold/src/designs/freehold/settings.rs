@@ -68,10 +68,6 @@ impl Settings for FreeholdSettings {
         Ok(())
     }
 
-    fn contradiction(&self) -> Option<&'static str> {
-        None
-    }
-
     fn for_each(&self, each: &mut dyn FnMut(&'static str, &dyn fmt::Display)) {
         let pick = match self.pick {
             Pick::Lowest => "lowest",

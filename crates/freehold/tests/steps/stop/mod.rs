@@ -10,6 +10,7 @@ use freehold::{
     Config, CpuId, Error, FrameCount, MemoryRange, Migrate, MigrateError, NodeId, Order,
     PageAllocator, Pfn, RangeRequest, Request,
 };
+use freehold_llfree::Llfree;
 
 use crate::machine::Machine;
 use crate::random::Random;
@@ -175,9 +176,11 @@ impl<D: Design<StepPlatform>> State<D> {
         let allocator: &dyn Any = &*self.frames;
         let freehold =
             allocator.downcast_ref::<PageAllocator<StepPlatform, Freehold<StepPlatform>>>();
+        let llfree = allocator.downcast_ref::<PageAllocator<StepPlatform, Llfree<StepPlatform>>>();
         locks_held() > 0
             || irqs_are_off()
             || freehold.is_some_and(|allocator| !allocator.is_quiet())
+            || llfree.is_some_and(|allocator| !allocator.design().is_quiet())
     }
 }
 

@@ -9,15 +9,14 @@
 use super::isolate::Isolation;
 use super::target::{Target, Targets};
 use crate::Error;
-use crate::compact::state::{CompactionState, Scanners};
-use crate::compact::{COSTLY_ORDER, Compaction, Migrate, MigrateError};
+use crate::compact::state::{CompactionState, Scanners, is_suitable};
+use crate::compact::{Compaction, Migrate, MigrateError};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
 use crate::designs::places::{Place, Places};
 use crate::designs::traits::{Alloc, Compact};
-use crate::fragmentation::is_to_blame;
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
 use crate::request::Request;
@@ -120,7 +119,8 @@ impl<P: Platform> Freehold<P> {
         if self.zones.serves(index, request) {
             return Outcome::Success;
         }
-        if !self.is_suitable(index, request) {
+        let free_blocks = || self.zones.free_blocks(index);
+        if !is_suitable(request, zone.watermarks(), zone.level(), free_blocks) {
             return Outcome::Unsuitable;
         }
         zone.with_compaction(context.platform, CompactionState::note_compaction);
@@ -168,21 +168,6 @@ impl<P: Platform> Freehold<P> {
             state.note_migrated(migrated);
         });
         outcome
-    }
-
-    /// Whether compaction can help: there is free memory to work with, and fragmentation is to
-    /// blame.
-    #[inline(never)]
-    fn is_suitable(&self, index: ZoneIndex, request: &Request) -> bool {
-        let order = request.order();
-        let costly = order > COSTLY_ORDER;
-        let class = if costly { Watermark::Low } else { Watermark::Min };
-        let zone = self.zones.zone(index);
-        let floor = zone.watermarks().floor(class, request.effective_limit()).unwrap_or(0);
-        if zone.level() <= floor + 2 * order.frames().get() {
-            return false;
-        }
-        !costly || is_to_blame(&self.zones.free_blocks(index), order)
     }
 }
 
