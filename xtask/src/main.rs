@@ -4,7 +4,6 @@
 
 mod mutants;
 mod prove;
-mod public_items;
 
 use std::process::ExitCode;
 
@@ -23,7 +22,6 @@ enum Command {
     Prove(prove::Args),
     Gate(prove::GateArgs),
     Mutants(mutants::Args),
-    PublicItems(public_items::Args),
 }
 
 fn main() -> ExitCode {
@@ -32,7 +30,6 @@ fn main() -> ExitCode {
         Command::Prove(args) => prove::run(&args),
         Command::Gate(args) => prove::run_gate(&args),
         Command::Mutants(args) => mutants::run(&args).map(|is_right| u8::from(!is_right)),
-        Command::PublicItems(args) => public_items::run(&args),
     };
     match done {
         Ok(code) => ExitCode::from(code),

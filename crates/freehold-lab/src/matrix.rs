@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::catalog::{WorkloadName, name_of, with_workload};
 use crate::cell::{HostCell, Measured, SimCell};
 use crate::designs::{DesignName, SimDesign, with_design};
-use crate::error::{UsageError, refuse};
+use crate::error::refuse;
 use crate::host::tasks;
 use crate::machine::HOST;
 use crate::report::document::{RunResult, cpus_in_words};
@@ -65,8 +65,13 @@ impl<'a> Matrix<'a> {
         let mut cells = Vec::new();
         for (design, count) in self.designs_and(&counts) {
             let cpus = tasks::cpus_for(count, "--cpus")?;
-            let design = check_on_host(workload, design, count, assignments)?;
-            cells.push(HostCell { design, cpus, seed, assignments });
+            let Some(real) = design.real() else {
+                let name = name_of(&design);
+                return refuse(format!("{name} runs on simulated machines only: see --machine"));
+            };
+            shown_of(design, assignments)?;
+            with_workload!(workload, W => W::check_on_host(real, count as usize, assignments)?);
+            cells.push(HostCell { design: real, cpus, seed, assignments });
         }
         let steps = with_workload!(workload, W => W::steps(assignments)?);
         Ok(HostCells { workload, cells, steps })
@@ -97,22 +102,6 @@ impl<'a> Matrix<'a> {
     fn designs_and(&self, counts: &[u32]) -> impl Iterator<Item = (SimDesign, u32)> {
         self.designs.iter().flat_map(|&design| counts.iter().map(move |&count| (design, count)))
     }
-}
-
-/// Refuses what a cell on the host could not run with. Returns the design, which runs there.
-fn check_on_host(
-    workload: WorkloadName,
-    design: SimDesign,
-    cpus: u32,
-    given: &Assignments,
-) -> Result<DesignName> {
-    let real = design.real().ok_or_else(|| {
-        let name = name_of(&design);
-        UsageError(format!("{name} runs on simulated machines only: name one with --machine"))
-    })?;
-    shown_of(design, given)?;
-    with_workload!(workload, W => W::check_on_host(real, cpus as usize, given)?);
-    Ok(real)
 }
 
 impl HostCells<'_> {

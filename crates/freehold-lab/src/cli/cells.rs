@@ -3,7 +3,7 @@
 use clap::{Args, ValueEnum};
 
 use super::design::{DesignChoice, chosen_designs};
-use super::format::{Format, RunTable};
+use super::format::FormatArgs;
 use crate::catalog::WorkloadName;
 use crate::designs::{DesignName, SimDesign};
 use crate::machine::Machine;
@@ -18,32 +18,11 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) cells: CellArgs,
 
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    json: bool,
-
-    /// Print one CSV table instead: a line of headings, numbers in full, units in the headings.
-    #[arg(long, value_name = "TABLE", conflicts_with = "json")]
-    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "cells")]
-    csv: Option<RunTable>,
+    #[command(flatten)]
+    pub(crate) format: FormatArgs,
 
     #[command(flatten)]
     pub(crate) report: ReportArgs,
-}
-
-impl RunArgs {
-    pub(crate) fn format(&self) -> Format {
-        match (self.json, self.csv) {
-            (true, _) => Format::Json,
-            (_, Some(_)) => Format::Csv,
-            _ => Format::Text,
-        }
-    }
-
-    /// Whether the table is that of will-it-scale.
-    pub(crate) fn as_will_it_scale(&self) -> bool {
-        self.csv == Some(RunTable::WillItScale)
-    }
 }
 
 /// What a workload is run on. The defaults are not clap's, so that given arguments can be
@@ -101,16 +80,10 @@ impl CellArgs {
 }
 
 const RUN_HELP: &str = "\
---csv=will-it-scale is the table of will-it-scale's runtest.py, for page-fault of one design. Tasks
-share nothing but the allocator, as its processes do: faults a second are in the column processes.
-There are no threads that share an address space, so their columns are 0, and the CPUs' idle time
-is not measured, so processes_idle is empty. linear is the rate of one task times the tasks.
-
 Examples:
   freehold run page-fault --design zone-lock --cpus 1,2 --json
   freehold run page-fault --machine skylake-2s --cpus 1,28,56,112
   freehold run page-fault --design zone-lock --set pcp=fixed --set task_bytes=32MiB
-  freehold run page-fault --machine uma-8 --cpus 1,2,4,8 --csv=will-it-scale > page_fault1.csv
   freehold run bulk --cpus 1";
 
 #[derive(Debug, Args)]

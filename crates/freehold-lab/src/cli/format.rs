@@ -1,6 +1,6 @@
 //! The form of a command's output.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 /// Text by default.
 #[derive(Clone, Copy, Debug, Args)]
@@ -30,13 +30,4 @@ pub(crate) enum Format {
     Text,
     Json,
     Csv,
-}
-
-/// A CSV table of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RunTable {
-    /// A row a cell, with all figures.
-    Cells,
-    /// What will-it-scale's runtest.py prints: a row a number of tasks.
-    WillItScale,
 }

@@ -9,41 +9,28 @@ use super::table::Table;
 use super::waits::{most_waited_for, percent as in_percent, wait_share};
 use crate::machine::Machine;
 
-/// One column of a table of results.
-pub(crate) struct Column {
-    pub(crate) heading: &'static str,
-    pub(crate) cell: fn(&RunResult) -> String,
-}
+/// One column of a table of results: its heading, and what a cell says.
+pub(crate) struct Column(pub(crate) &'static str, pub(crate) fn(&RunResult) -> String);
 
-/// A workload's own number that a comparison mentions.
-pub(crate) struct Telling {
-    /// The text, with `{}` for the number.
-    pub(crate) words: &'static str,
-    /// The number; a dash if it does not apply.
-    pub(crate) number: fn(&RunResult) -> String,
-}
+/// A workload's own number that a comparison mentions: the text, with `{}` for the number; and the
+/// number, or a dash if it does not apply.
+pub(crate) struct Telling(pub(crate) &'static str, pub(crate) fn(&RunResult) -> String);
 
 /// Waiting for all locks, and for the most contended one.
 const LOCKS: [Column; 2] = [
     LOCK_WAIT,
-    Column {
-        heading: "most of it",
-        cell: |r| r.simulated.as_ref().map(most_waited_for).unwrap_or_default(),
-    },
+    Column("most of it", |r| r.simulated.as_ref().map(most_waited_for).unwrap_or_default()),
 ];
 
 /// The same for narrow tables.
 const LOCKS_IN_SHORT: [Column; 2] =
-    [LOCK_WAIT, Column { heading: "zone lock", cell: |r| lock_share(r, "zone_lock") }];
+    [LOCK_WAIT, Column("zone lock", |r| lock_share(r, "zone_lock"))];
 
-const LOCK_WAIT: Column = Column {
-    heading: "lock wait",
-    cell: |r| in_percent(r.simulated.as_ref().map(wait_share).unwrap_or_default()),
-};
+const LOCK_WAIT: Column =
+    Column("lock wait", |r| in_percent(r.simulated.as_ref().map(wait_share).unwrap_or_default()));
 
 /// Waiting for the locks over LRU lists.
-pub(crate) const LRU_LOCK: Column =
-    Column { heading: "LRU lock", cell: |r| lock_share(r, "lru_lock") };
+pub(crate) const LRU_LOCK: Column = Column("LRU lock", |r| lock_share(r, "lru_lock"));
 
 /// The share of CPU time outside barriers that was spent waiting for the locks of a class; a dash
 /// if that was not simulated.
@@ -83,11 +70,11 @@ pub(crate) fn print_columns(
 /// A line for each result: its design and CPUs, these columns, and more of them.
 pub(crate) fn table(results: &[RunResult], columns: &[Column], more: &[Column]) -> Table {
     let all = || columns.iter().chain(more);
-    let headings = ["design", "cpus"].into_iter().chain(all().map(|column| column.heading));
+    let headings = ["design", "cpus"].into_iter().chain(all().map(|Column(heading, _)| *heading));
     let mut table = Table::new(headings).numbers_from(1);
     for result in results {
         let own = [result.design.clone(), result.cpus.to_string()];
-        table.row(own.into_iter().chain(all().map(|column| (column.cell)(result))));
+        table.row(own.into_iter().chain(all().map(|Column(_, cell)| cell(result))));
     }
     table
 }

@@ -266,14 +266,14 @@ fn fragmentation(result: &RunResult) -> Option<String> {
 
 /// The workload's own numbers, with those of the baseline if they differ.
 fn told(result: &RunResult, baseline: Option<&RunResult>, telling: &[Telling]) -> Option<String> {
-    let tell = |telling: &Telling| {
-        let own = (telling.number)(result);
-        let other = baseline.map(|baseline| (baseline, (telling.number)(baseline)));
+    let tell = |Telling(words, number_of): &Telling| {
+        let own = number_of(result);
+        let other = baseline.map(|baseline| (baseline, number_of(baseline)));
         let number = match other.filter(|(_, number)| *number != own) {
             Some((baseline, number)) => format!("{own} ({}: {number})", baseline.design),
             None => own.clone(),
         };
-        (own != "-").then(|| telling.words.replace("{}", &number))
+        (own != "-").then(|| words.replace("{}", &number))
     };
     let parts: Vec<_> = telling.iter().filter_map(tell).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -404,9 +404,9 @@ mod tests {
     #[test]
     fn telling_numbers_come_first_with_those_of_the_baseline() {
         const TELLING: &[Telling] = &[
-            Telling { words: "{} of the attempts succeed", number: |r| share(r, "success") },
-            Telling { words: "{} after a while", number: |r| share(r, "second.success") },
-            Telling { words: "{} frames are moved", number: |r| share(r, "moved") },
+            Telling("{} of the attempts succeed", |r| share(r, "success")),
+            Telling("{} after a while", |r| share(r, "second.success")),
+            Telling("{} frames are moved", |r| share(r, "moved")),
         ];
         use crate::report::columns::percent as share;
         let with = |design, success| {

@@ -142,12 +142,12 @@ impl TaskWorkload for Build {
     const SIZE: &'static str = "task_memory";
     const FIGURES: &'static [Figure] = &[Figure::cost("failed_count", "/workload_specific/failed")];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "blocks/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
-        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
-        Column { heading: "share", cell: |r| percent(r, "allocator_share") },
-        Column { heading: "failed", cell: |r| number(r, "failed", 0) },
-        Column { heading: "whole", cell: free_pageblocks },
+        Column("blocks/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("alloc ns", |r| number(r, "calls.alloc.mean_ns", 1)),
+        Column("free ns", |r| number(r, "calls.free.mean_ns", 1)),
+        Column("share", |r| percent(r, "allocator_share")),
+        Column("failed", |r| number(r, "failed", 0)),
+        Column("whole", free_pageblocks),
     ];
     const LEGEND: &'static [&'static str] = &[
         "share: of the tasks' time that is spent in the allocator. failed: blocks that there",
@@ -155,11 +155,8 @@ impl TaskWorkload for Build {
         "after a drain.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "{} of the tasks' time goes into the allocator",
-            number: |r| percent(r, "allocator_share"),
-        },
-        Telling { words: "{} blocks are not to be had", number: |r| number(r, "failed", 0) },
+        Telling("{} of the tasks' time goes into the allocator", |r| percent(r, "allocator_share")),
+        Telling("{} blocks are not to be had", |r| number(r, "failed", 0)),
     ];
     type Outcome = Done;
 

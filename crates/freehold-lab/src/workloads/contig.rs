@@ -67,28 +67,22 @@ impl TaskWorkload for Contig {
     const GOALS: &'static [Goal] =
         &[Goal::share("2 MiB had", Self::FIGURES[0]), Goal::time("p50", Self::FIGURES[1])];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "2 MiB", cell: |r| percent(r, "mib_2.success") },
-        Column { heading: "p50 us", cell: |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 0) },
-        Column { heading: "p99 us", cell: |r| scaled(r, "mib_2.latency.p99_ns", 1e3, 0) },
-        Column { heading: "moved", cell: |r| number(r, "mib_2.migrated", 0) },
-        Column { heading: "1 GiB", cell: |r| of(r, "gib_1.got", "gib_1.asked") },
-        Column { heading: "max ms", cell: |r| scaled(r, "gib_1.latency.max_ns", 1e6, 2) },
-        Column { heading: "moved", cell: |r| number(r, "gib_1.migrated", 0) },
+        Column("2 MiB", |r| percent(r, "mib_2.success")),
+        Column("p50 us", |r| scaled(r, "mib_2.latency.p50_ns", 1e3, 0)),
+        Column("p99 us", |r| scaled(r, "mib_2.latency.p99_ns", 1e3, 0)),
+        Column("moved", |r| number(r, "mib_2.migrated", 0)),
+        Column("1 GiB", |r| of(r, "gib_1.got", "gib_1.asked")),
+        Column("max ms", |r| scaled(r, "gib_1.latency.max_ns", 1e6, 2)),
+        Column("moved", |r| number(r, "gib_1.migrated", 0)),
     ];
     const LEGEND: &'static [&'static str] = &[
         "2 MiB, 1 GiB: the ranges that were had, as a share or of how many. us, ms: time of a",
         "request, refusals included. moved: frames that were moved out of the way, for all.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "{} of the ranges of 2 MiB are had",
-            number: |r| percent(r, "mib_2.success"),
-        },
-        Telling { words: "{} of 1 GiB", number: |r| of(r, "gib_1.got", "gib_1.asked") },
-        Telling {
-            words: "{} frames are moved for the smaller ones",
-            number: |r| number(r, "mib_2.migrated", 0),
-        },
+        Telling("{} of the ranges of 2 MiB are had", |r| percent(r, "mib_2.success")),
+        Telling("{} of 1 GiB", |r| of(r, "gib_1.got", "gib_1.asked")),
+        Telling("{} frames are moved for the smaller ones", |r| number(r, "mib_2.migrated", 0)),
     ];
     /// The answers by size, from the requesting task.
     type Outcome = Vec<Answers>;

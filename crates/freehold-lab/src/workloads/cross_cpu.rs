@@ -46,22 +46,21 @@ impl TaskWorkload for CrossCpu {
         Figure::aside("ring_full_share", "/workload_specific/allocating_waits"),
     ];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "ns/frame", cell: |r| number(r, "frame_ns", 1) },
-        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
-        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
-        Column { heading: "ring full", cell: |r| percent(r, "allocating_waits") },
+        Column("frames/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("ns/frame", |r| number(r, "frame_ns", 1)),
+        Column("alloc ns", |r| number(r, "calls.alloc.mean_ns", 1)),
+        Column("free ns", |r| number(r, "calls.free.mean_ns", 1)),
+        Column("ring full", |r| percent(r, "allocating_waits")),
     ];
     const LEGEND: &'static [&'static str] = &[
         "ns/frame: of one pair, ring included. ring full: share of their time that allocating",
         "tasks wait for the freeing ones.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "allocating tasks wait {} of the time for room in the ring",
-            number: |r| percent(r, "allocating_waits"),
-        },
-        Telling { words: "freeing ones {} for frames", number: |r| percent(r, "freeing_waits") },
+        Telling("allocating tasks wait {} of the time for room in the ring", |r| {
+            percent(r, "allocating_waits")
+        }),
+        Telling("freeing ones {} for frames", |r| percent(r, "freeing_waits")),
     ];
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: &[] };
     type Outcome = Span;

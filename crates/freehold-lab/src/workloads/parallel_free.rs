@@ -115,11 +115,11 @@ impl TaskWorkload for ParallelFree {
     const GOALS: &'static [Goal] =
         &[Goal::rate("workers/s", Self::FIGURES[1]), Goal::rate("exit/s", Self::FIGURES[3])];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "workers ms", cell: |r| scaled(r, "workers.ns.median", 1e6, 2) },
-        Column { heading: "frames/s", cell: |r| number(r, "workers.per_second", 0) },
-        Column { heading: "exit ms", cell: |r| scaled(r, "exit.ns.median", 1e6, 2) },
-        Column { heading: "frames/s", cell: |r| number(r, "exit.per_second", 0) },
-        Column { heading: "free ns", cell: free_ns },
+        Column("workers ms", |r| scaled(r, "workers.ns.median", 1e6, 2)),
+        Column("frames/s", |r| number(r, "workers.per_second", 0)),
+        Column("exit ms", |r| scaled(r, "exit.ns.median", 1e6, 2)),
+        Column("frames/s", |r| number(r, "exit.per_second", 0)),
+        Column("free ns", free_ns),
         LRU_LOCK,
     ];
     const LEGEND: &'static [&'static str] = &[
@@ -128,8 +128,8 @@ impl TaskWorkload for ParallelFree {
         "in the last of the two; so are the locks' shares.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling { words: "{} frames/s by workers", number: |r| number(r, "workers.per_second", 0) },
-        Telling { words: "{} frames/s at exit", number: |r| number(r, "exit.per_second", 0) },
+        Telling("{} frames/s by workers", |r| number(r, "workers.per_second", 0)),
+        Telling("{} frames/s at exit", |r| number(r, "exit.per_second", 0)),
     ];
     type Outcome = Vec<Spans>;
 

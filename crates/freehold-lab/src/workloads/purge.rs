@@ -64,11 +64,11 @@ impl TaskWorkload for Purge {
         Figure::aside("ring_empty_share", "/workload_specific/freeing_waits"),
     ];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "frames/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
-        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
-        Column { heading: "ring full", cell: |r| percent(r, "allocating_waits") },
-        Column { heading: "ring empty", cell: |r| percent(r, "freeing_waits") },
+        Column("frames/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("alloc ns", |r| number(r, "calls.alloc.mean_ns", 1)),
+        Column("free ns", |r| number(r, "calls.free.mean_ns", 1)),
+        Column("ring full", |r| percent(r, "allocating_waits")),
+        Column("ring empty", |r| percent(r, "freeing_waits")),
     ];
     const LEGEND: &'static [&'static str] = &[
         "frames/s: allocated on most CPUs and freed on a few. ring full: share of their time",
@@ -76,11 +76,10 @@ impl TaskWorkload for Purge {
         "the other way round.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "allocating tasks wait {} of the time for room in a ring",
-            number: |r| percent(r, "allocating_waits"),
-        },
-        Telling { words: "freeing ones {} for frames", number: |r| percent(r, "freeing_waits") },
+        Telling("allocating tasks wait {} of the time for room in a ring", |r| {
+            percent(r, "allocating_waits")
+        }),
+        Telling("freeing ones {} for frames", |r| percent(r, "freeing_waits")),
     ];
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: &[] };
     type Outcome = Share;

@@ -83,10 +83,10 @@ impl TaskWorkload for Races {
         Figure::aside("put_ns", "/workload_specific/put_ns"),
     ];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "get ns", cell: |r| number(r, "get_ns", 1) },
-        Column { heading: "put ns", cell: |r| number(r, "put_ns", 1) },
-        Column { heading: "pair ns", cell: |r| number(r, "pair_ns", 1) },
-        Column { heading: "pairs/s", cell: |r| format!("{:.0}", r.work.per_second) },
+        Column("get ns", |r| number(r, "get_ns", 1)),
+        Column("put ns", |r| number(r, "put_ns", 1)),
+        Column("pair ns", |r| number(r, "pair_ns", 1)),
+        Column("pairs/s", |r| format!("{:.0}", r.work.per_second)),
     ];
     const LEGEND: &'static [&'static str] =
         &["get, put: a block's allocation and free on a task, of all its time between meetings."];

@@ -96,9 +96,9 @@ impl TaskWorkload for ReadTwice {
         Figure::aside("lru_lock_wait_share", "/time_share/lru_lock"),
     ];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "reads/s", cell: |result| format!("{:.0}", result.work.per_second) },
-        Column { heading: "hits", cell: |result| percent(result, "hit_share") },
-        Column { heading: "ns/read", cell: |result| number(result, "read_ns", 0) },
+        Column("reads/s", |result| format!("{:.0}", result.work.per_second)),
+        Column("hits", |result| percent(result, "hit_share")),
+        Column("ns/read", |result| number(result, "read_ns", 0)),
         LRU_LOCK,
     ];
     type Outcome = Reads;

@@ -332,26 +332,22 @@ impl TaskWorkload for Replay {
         Figure::aside("metadata_bytes", "/workload_specific/metadata_bytes"),
     ];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "calls/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "alloc ns", cell: |r| number(r, "calls.alloc.mean_ns", 1) },
-        Column { heading: "free ns", cell: |r| number(r, "calls.free.mean_ns", 1) },
-        Column { heading: "allocator", cell: |r| percent(r, "allocator_share") },
-        Column { heading: "refused", cell: |r| number(r, "refused", 0) },
-        Column { heading: "whole", cell: free_pageblocks },
+        Column("calls/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("alloc ns", |r| number(r, "calls.alloc.mean_ns", 1)),
+        Column("free ns", |r| number(r, "calls.free.mean_ns", 1)),
+        Column("allocator", |r| percent(r, "allocator_share")),
+        Column("refused", |r| number(r, "refused", 0)),
+        Column("whole", free_pageblocks),
     ];
     const LEGEND: &'static [&'static str] = &[
         "calls/s: of all CPUs together, by the time in which they were busy. allocator: share of",
         "that time. whole: free memory in whole pageblocks at the end, after a drain.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "the allocator takes {} of the time in which CPUs are busy",
-            number: |r| percent(r, "allocator_share"),
-        },
-        Telling {
-            words: "{} of the free memory is in whole pageblocks at the end",
-            number: free_pageblocks,
-        },
+        Telling("the allocator takes {} of the time in which CPUs are busy", |r| {
+            percent(r, "allocator_share")
+        }),
+        Telling("{} of the free memory is in whole pageblocks at the end", free_pageblocks),
     ];
     type Outcome = Replayed;
 

@@ -109,13 +109,13 @@ impl TaskWorkload for ThpMix {
     const GOALS: &'static [Goal] =
         &[Goal::rate("huge/s", Self::FIGURES[0]), Goal::rate("small/s", Self::FIGURES[2])];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "huge", cell: |r| number(r, "huge.faults", 0) },
-        Column { heading: "huge/s", cell: |r| number(r, "huge.per_second", 0) },
-        Column { heading: "success", cell: |r| percent(r, "huge.success") },
-        Column { heading: "small/s", cell: |r| number(r, "small.per_second", 0) },
-        Column { heading: "success", cell: |r| percent(r, "small.success") },
-        Column { heading: "over ms", cell: |r| scaled(r, "late_ns_max", 1e6, 1) },
-        Column { heading: "whole", cell: free_pageblocks },
+        Column("huge", |r| number(r, "huge.faults", 0)),
+        Column("huge/s", |r| number(r, "huge.per_second", 0)),
+        Column("success", |r| percent(r, "huge.success")),
+        Column("small/s", |r| number(r, "small.per_second", 0)),
+        Column("success", |r| percent(r, "small.success")),
+        Column("over ms", |r| scaled(r, "late_ns_max", 1e6, 1)),
+        Column("whole", free_pageblocks),
     ];
     const LEGEND: &'static [&'static str] = &[
         "huge: faults of 2 MiB by half of the tasks. small/s: faults of 4 KiB by the other half.",
@@ -124,13 +124,10 @@ impl TaskWorkload for ThpMix {
         "memory that is whole pageblocks in the end, after a drain.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling { words: "{} huge faults in time", number: |r| number(r, "huge.faults", 0) },
-        Telling { words: "had at {} of the attempts", number: |r| percent(r, "huge.success") },
-        Telling { words: "{} small faults", number: |r| number(r, "small.faults", 0) },
-        Telling {
-            words: "a call that runs over the end by {} ms",
-            number: |r| scaled(r, "late_ns_max", 1e6, 1),
-        },
+        Telling("{} huge faults in time", |r| number(r, "huge.faults", 0)),
+        Telling("had at {} of the attempts", |r| percent(r, "huge.success")),
+        Telling("{} small faults", |r| number(r, "small.faults", 0)),
+        Telling("a call that runs over the end by {} ms", |r| scaled(r, "late_ns_max", 1e6, 1)),
     ];
     type Outcome = Score;
 

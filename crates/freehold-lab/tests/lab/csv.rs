@@ -99,18 +99,3 @@ fn lists_have_the_rows_of_their_documents() {
     let latency = figures.iter().find(|row| row["unit"] == "ns").unwrap();
     assert!(number(&latency["value"]) > 0.0 && !latency["source"].is_empty(), "{latency:?}");
 }
-
-#[test]
-fn will_it_scale_reads_its_own_table() {
-    let document = document(&SIMULATED);
-    let rate =
-        |nth: usize| document["results"][nth]["work"]["per_second"].as_f64().unwrap().round();
-    let text = stdout(freehold(&[&SIMULATED[..], &["--csv=will-it-scale"]].concat()));
-    let expected = [
-        "tasks,processes,processes_idle,threads,threads_idle,linear".to_owned(),
-        "0,0,100,0,100,0".to_owned(),
-        format!("1,{},,0,0,{}", rate(0), rate(0)),
-        format!("2,{},,0,0,{}", rate(1), 2.0 * rate(0)),
-    ];
-    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
-}

@@ -93,13 +93,13 @@ impl TaskWorkload for HighOrder {
     const GOALS: &'static [Goal] =
         &[Goal::share("had", Self::FIGURES[0]), Goal::share("again", Self::FIGURES[5])];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "got", cell: |r| number(r, "first.got", 0) },
-        Column { heading: "of all", cell: |r| percent(r, "first.success") },
-        Column { heading: "p50 us", cell: |r| scaled(r, "first.latency.p50_ns", 1e3, 0) },
-        Column { heading: "p99 us", cell: |r| scaled(r, "first.latency.p99_ns", 1e3, 0) },
-        Column { heading: "failed", cell: |r| scaled(r, "first.failure_latency.p99_ns", 1e3, 0) },
-        Column { heading: "again", cell: |r| number(r, "second.got", 0) },
-        Column { heading: "p99 us", cell: |r| scaled(r, "second.latency.p99_ns", 1e3, 0) },
+        Column("got", |r| number(r, "first.got", 0)),
+        Column("of all", |r| percent(r, "first.success")),
+        Column("p50 us", |r| scaled(r, "first.latency.p50_ns", 1e3, 0)),
+        Column("p99 us", |r| scaled(r, "first.latency.p99_ns", 1e3, 0)),
+        Column("failed", |r| scaled(r, "first.failure_latency.p99_ns", 1e3, 0)),
+        Column("again", |r| number(r, "second.got", 0)),
+        Column("p99 us", |r| scaled(r, "second.latency.p99_ns", 1e3, 0)),
     ];
     const LEGEND: &'static [&'static str] = &[
         "got: attempts that got a block of 2 MiB, and their share of all; again: those of the",
@@ -107,13 +107,10 @@ impl TaskWorkload for HighOrder {
         "99 % of those that got none do not exceed.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling { words: "{} attempts get a block", number: |r| number(r, "first.got", 0) },
-        Telling { words: "{} of all", number: |r| percent(r, "first.success") },
-        Telling { words: "{} in the second pass", number: |r| percent(r, "second.success") },
-        Telling {
-            words: "99 % of them within {} µs",
-            number: |r| scaled(r, "second.latency.p99_ns", 1e3, 1),
-        },
+        Telling("{} attempts get a block", |r| number(r, "first.got", 0)),
+        Telling("{} of all", |r| percent(r, "first.success")),
+        Telling("{} in the second pass", |r| percent(r, "second.success")),
+        Telling("99 % of them within {} µs", |r| scaled(r, "second.latency.p99_ns", 1e3, 1)),
     ];
     /// Only the attempting task has passes to report.
     type Outcome = Vec<Pass>;

@@ -32,7 +32,6 @@ mod mapping;
 mod passes;
 mod samples;
 mod tables;
-pub(crate) mod will_it_scale;
 
 use mapping::{Fault, Mapping};
 use passes::Passes;

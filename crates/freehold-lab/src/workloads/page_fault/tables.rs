@@ -11,18 +11,15 @@ use crate::report::waits::{percent, wait_share};
 
 /// What the host tells.
 const OF_HOST: [Column; 6] = [
-    Column { heading: "faults/s", cell: |r| format!("{:.0}", r.work.per_second) },
-    Column { heading: "spread", cell: |r| columns::percent(r, "spread") },
-    Column { heading: "ns/fault", cell: |r| columns::number(r, "fault_ns", 1) },
-    Column {
-        heading: "LRU ns",
-        cell: |r| match number(r.workload_specific.get("lru_ns")) {
-            0.0 => "-".to_owned(),
-            lru_ns => format!("{lru_ns:.1}"),
-        },
-    },
-    Column { heading: "allocator ns", cell: |r| columns::number(r, "allocator_ns", 1) },
-    Column { heading: "lock pairs", cell: |r| columns::number(r, "allocator_lock_pairs", 1) },
+    Column("faults/s", |r| format!("{:.0}", r.work.per_second)),
+    Column("spread", |r| columns::percent(r, "spread")),
+    Column("ns/fault", |r| columns::number(r, "fault_ns", 1)),
+    Column("LRU ns", |r| match number(r.workload_specific.get("lru_ns")) {
+        0.0 => "-".to_owned(),
+        lru_ns => format!("{lru_ns:.1}"),
+    }),
+    Column("allocator ns", |r| columns::number(r, "allocator_ns", 1)),
+    Column("lock pairs", |r| columns::number(r, "allocator_lock_pairs", 1)),
 ];
 
 /// Prints results of the host.

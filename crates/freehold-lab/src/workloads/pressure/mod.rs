@@ -74,13 +74,13 @@ impl TaskWorkload for Pressure {
     ];
     const GOALS: &'static [Goal] = &[RATE, Goal::time("p99.9", Self::FIGURES[1])];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "allocs/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "p99 us", cell: |r| scaled(r, "order_0.latency.p99_ns", 1e3, 1) },
-        Column { heading: "p99.9", cell: |r| scaled(r, "order_0.latency.p999_ns", 1e3, 0) },
-        Column { heading: "direct", cell: |r| percent(r, "order_0.direct_share") },
-        Column { heading: "wasted", cell: |r| percent(r, "wasted_share") },
-        Column { heading: "1-3", cell: |r| percent(r, "orders_1_3.success") },
-        Column { heading: "huge", cell: |r| percent(r, "order_9.success") },
+        Column("allocs/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("p99 us", |r| scaled(r, "order_0.latency.p99_ns", 1e3, 1)),
+        Column("p99.9", |r| scaled(r, "order_0.latency.p999_ns", 1e3, 0)),
+        Column("direct", |r| percent(r, "order_0.direct_share")),
+        Column("wasted", |r| percent(r, "wasted_share")),
+        Column("1-3", |r| percent(r, "orders_1_3.success")),
+        Column("huge", |r| percent(r, "order_9.success")),
     ];
     const LEGEND: &'static [&'static str] = &[
         "us: time of a request for one frame, its reclaim included. direct: share of them that",
@@ -88,11 +88,10 @@ impl TaskWorkload for Pressure {
         "1-3, huge: success of these orders.",
     ];
     const TELLING: &'static [Telling] = &[
-        Telling {
-            words: "99.9 % of the requests for one frame within {} µs",
-            number: |r| scaled(r, "order_0.latency.p999_ns", 1e3, 1),
-        },
-        Telling { words: "{} of the huge ones succeed", number: |r| percent(r, "order_9.success") },
+        Telling("99.9 % of the requests for one frame within {} µs", |r| {
+            scaled(r, "order_0.latency.p999_ns", 1e3, 1)
+        }),
+        Telling("{} of the huge ones succeed", |r| percent(r, "order_9.success")),
     ];
     type Outcome = Tally;
 

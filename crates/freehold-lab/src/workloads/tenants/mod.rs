@@ -110,15 +110,15 @@ impl TaskWorkload for Tenants {
     const PARTS: Option<&'static Parts> = Some(&results::SORTS);
     const GOALS: &'static [Goal] = &[RATE, Goal::share("hot hits", results::HOT_HIT_SHARE)];
     const COLUMNS: &'static [Column] = &[
-        Column { heading: "tenants", cell: |r| r.workload_specific["tenants"].to_string() },
-        Column { heading: "reads/s", cell: |r| format!("{:.0}", r.work.per_second) },
-        Column { heading: "hits", cell: |r| percent(r, "hit_share") },
+        Column("tenants", |r| r.workload_specific["tenants"].to_string()),
+        Column("reads/s", |r| format!("{:.0}", r.work.per_second)),
+        Column("hits", |r| percent(r, "hit_share")),
         LRU_LOCK,
     ];
     const TELLING: &'static [Telling] = &[
-        Telling { words: "hot tenants hit {}", number: |r| hits(r, "hot", "hit_share") },
-        Telling { words: "those that scan {}", number: |r| hits(r, "scan", "hit_share") },
-        Telling { words: "p99 of their reads {} us", number: p99_of_scans },
+        Telling("hot tenants hit {}", |r| hits(r, "hot", "hit_share")),
+        Telling("those that scan {}", |r| hits(r, "scan", "hit_share")),
+        Telling("p99 of their reads {} us", p99_of_scans),
     ];
     const BRIEF: Brief = Brief { on_host: BRIEF_ON_HOST, on_sim: BRIEF_ON_SIM };
     type Outcome = Reads;
