@@ -66,8 +66,8 @@ impl<'a> Matrix<'a> {
         for (design, count) in self.designs_and(&counts) {
             let cpus = tasks::cpus_for(count, "--cpus")?;
             let Some(real) = design.real() else {
-                let name = name_of(&design);
-                return refuse(format!("{name} runs on simulated machines only: see --machine"));
+                let only = "runs on simulated machines only: name one with --machine";
+                return refuse(format!("{} {only}", name_of(&design)));
             };
             shown_of(design, assignments)?;
             with_workload!(workload, W => W::check_on_host(real, count as usize, assignments)?);
