@@ -14,8 +14,8 @@ use super::{Run, Storage};
 /// has come to the end of the file.
 const SECTOR_BYTES: usize = 512;
 
-/// How many threads write runs at a time, at most. To start them takes as long as several writes, so
-/// each has many. Batches of reads are too small for that.
+/// How many threads write runs at a time, at most. To start them takes as long as several writes,
+/// so each has many. Batches of reads are too small for that.
 const THREADS_MAX: usize = 8;
 const RUNS_PER_THREAD: usize = 16;
 
