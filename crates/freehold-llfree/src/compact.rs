@@ -14,7 +14,7 @@ use crate::isolate::{Isolation, Met, Target};
 use freehold::compact::state::{CompactionState, is_suitable};
 use freehold::compact::{Compaction, Migrate, MigrateError};
 use freehold::designs::Context;
-use freehold::designs::places::{Place, Places, first_place};
+use freehold::designs::places::{Place, Places, Site, first_place};
 use freehold::designs::traits::{Alloc, Compact};
 use freehold::memmap::bits::Span;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
@@ -106,12 +106,13 @@ impl<P: Platform> Llfree<P> {
         let mut all = successors(first, |range| first_place(self, &places, range.end));
         all.find_map(|range| match self.look(range.first.0, range.end.0, owner) {
             Met::Used(of, _) if of.order >= request.order() => None,
-            _ => match self.survey(zone, range, owner, false) {
-                Place::Promising => {
-                    self.emptied(context, zone, range, owner, false).ok()?.capture(request)
+            _ => {
+                let site = Site { zone, range, owner };
+                match self.survey(site, false) {
+                    Place::Promising => self.emptied(context, site, false).ok()?.capture(request),
+                    _ => None,
                 }
-                _ => None,
-            },
+            }
         })
     }
 

@@ -6,14 +6,14 @@ use crate::isolate::{Isolation, Met};
 use crate::{Llfree, ORDER_MAX};
 use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
-use freehold::designs::places::{Obstacle, Place, Places};
+use freehold::designs::places::{Obstacle, Place, Places, Site};
 use freehold::designs::traits::Ranges;
 use freehold::memmap::bits::Span;
 use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::memmap::stretches::Stretches;
 use freehold::platform::Platform;
 use freehold::units::{FrameCount, NodeId};
-use freehold::{Error, Immovable, Migrate, Order, Pfn, RangeRequest, Request};
+use freehold::{Error, Immovable, Order, Pfn, RangeRequest, Request};
 
 impl<P: Platform> Ranges<P> for Llfree<P> {
     /// Frees all frames of a range, after a look that none of them is free. If another call frees
@@ -65,13 +65,11 @@ impl<P: Platform> Llfree<P> {
     pub(crate) fn emptied<'a>(
         &'a self,
         context: Context<'a, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &'a dyn Migrate,
+        site: Site<'a>,
         evicts: bool,
     ) -> Result<Isolation<'a, P>, Obstacle> {
-        let span = Span::of_range(range);
-        let isolation = Isolation::new(self, context, zone, span, owner)?;
+        let span = Span::of_range(site.range);
+        let isolation = Isolation::new(self, context, site.zone, span, site.owner)?;
         isolation.empty(span, evicts)?;
         Ok(isolation)
     }
@@ -102,13 +100,8 @@ impl<P: Platform> Places<P> for Llfree<P> {
         self.zone_indexes().for_each(|zone| _ = self.drain_zone(zone));
     }
 
-    fn survey(
-        &self,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-        _is_memory: bool,
-    ) -> Place {
+    fn survey(&self, site: Site<'_>, _is_memory: bool) -> Place {
+        let Site { zone, range, owner } = site;
         let (Span { first: mut at, end }, mut place) = (Span::of_range(range), Place::Promising);
         while at < end {
             let behind = (child_of(at) + 1) * CHILD_FRAMES;
@@ -130,27 +123,17 @@ impl<P: Platform> Places<P> for Llfree<P> {
         place
     }
 
-    fn take(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
-        let isolation = self.emptied(context, zone, range, owner, true)?;
+    fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, .. } = site;
+        let isolation = self.emptied(context, site, true)?;
         isolation.take(Span::of_range(range), ORDER_MAX, true)?;
         self.local(context.cpu_here(), zone).note_direct_alloc(range.end.0 - range.first.0);
         Ok(())
     }
 
-    fn retire(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
-        let isolation = self.emptied(context, zone, range, owner, true)?;
+    fn retire(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, .. } = site;
+        let isolation = self.emptied(context, site, true)?;
         // Only now: the owner of the content may add memory.
         let hotplug = self.hotplug.get(0).begin(context.platform);
         // As frames, which huge blocks are not.

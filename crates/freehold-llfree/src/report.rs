@@ -109,12 +109,7 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
         let mut total = Census::default();
         for zone in self.zone_indexes() {
             let mut looks = (1..LOOKS).map(|_| self.check_zone(zone));
-            let census = looks.find(Result::is_ok).unwrap_or_else(|| self.check_zone(zone))?;
-            total.managed += census.managed;
-            total.free += census.free;
-            total.per_cpu += census.per_cpu;
-            total.isolated += census.isolated;
-            total.allocated += census.allocated;
+            total += looks.find(Result::is_ok).unwrap_or_else(|| self.check_zone(zone))?;
         }
         Ok(total)
     }

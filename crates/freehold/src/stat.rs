@@ -2,6 +2,7 @@
 //! consistency check.
 
 use core::fmt;
+use core::ops::AddAssign;
 
 use crate::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, Pfn, ZoneKind};
 use crate::zone::watermark::Marks;
@@ -207,6 +208,18 @@ pub struct Census {
     pub isolated: FrameCount,
     /// Frames that callers hold, including those being freed.
     pub allocated: FrameCount,
+}
+
+impl AddAssign for Census {
+    fn add_assign(&mut self, other: Self) {
+        // All fields by name, so that a new one cannot be forgotten here.
+        let Census { managed, free, per_cpu, isolated, allocated } = other;
+        self.managed += managed;
+        self.free += free;
+        self.per_cpu += per_cpu;
+        self.isolated += isolated;
+        self.allocated += allocated;
+    }
 }
 
 /// A violated invariant of the metadata: a defect of the allocator, or of other code that writes to

@@ -5,9 +5,8 @@ use super::{Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
 use crate::pageblock::BlockType;
 use freehold::Error;
-use freehold::compact::Migrate;
 use freehold::designs::Context;
-use freehold::designs::places::{Obstacle, Place, Places};
+use freehold::designs::places::{Obstacle, Place, Places, Site};
 use freehold::designs::traits::Ranges;
 use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::memmap::stretches::Stretches;
@@ -56,13 +55,8 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         self.drain_all_cpus(context);
     }
 
-    fn survey(
-        &self,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-        is_memory: bool,
-    ) -> Place {
+    fn survey(&self, site: Site<'_>, is_memory: bool) -> Place {
+        let Site { zone, range, owner } = site;
         let mut immovable = None;
         let mut at = range.first;
         while at < range.end {
@@ -93,13 +87,8 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         immovable.map_or(Place::Promising, Place::Immovable)
     }
 
-    fn take(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
+    fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, owner } = site;
         let FrameRange { first, end } = range;
         let isolation = Isolation::new(self, context, zone, first, end)?;
         isolation.empty(first, end, owner)?;
@@ -107,13 +96,8 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
         Ok(())
     }
 
-    fn retire(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
+    fn retire(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, owner } = site;
         let FrameRange { first, end } = range;
         let isolation = Isolation::new(self, context, zone, first, end)?;
         isolation.empty(first, end, owner)?;

@@ -130,12 +130,7 @@ impl<P: Platform, Y: Policy<P>> Inspect<P> for Skeleton<P, Y> {
         let mut total = Census::default();
         for zone in self.zone_indexes() {
             let _walk = Walk::new(self, context.platform, zone);
-            let census = self.check_zone(context, zone)?;
-            total.managed += census.managed;
-            total.free += census.free;
-            total.per_cpu += census.per_cpu;
-            total.isolated += census.isolated;
-            total.allocated += census.allocated;
+            total += self.check_zone(context, zone)?;
         }
         Ok(total)
     }

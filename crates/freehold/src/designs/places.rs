@@ -31,6 +31,17 @@ pub struct Obstacle {
     pub error: Error,
 }
 
+/// A place for a range in a zone, and who can move what is there.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The zone.
+    pub zone: ZoneIndex,
+    /// The frames.
+    pub range: FrameRange,
+    /// The owner of the content.
+    pub owner: &'a dyn Migrate,
+}
+
 /// What a design tells of its memory, and does with a place.
 pub trait Places<P: Platform> {
     /// Which frames the tables have records for.
@@ -55,31 +66,13 @@ pub trait Places<P: Platform> {
 
     /// Looks, without locks, for what keeps a range from lying here. Unless `is_memory`, which says
     /// that some place is known to be all memory, a place is `Immovable` only if it is.
-    fn survey(
-        &self,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-        is_memory: bool,
-    ) -> Place;
+    fn survey(&self, site: Site<'_>, is_memory: bool) -> Place;
 
     /// Empties a place and hands its frames out, as unmovable content.
-    fn take(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle>;
+    fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle>;
 
     /// Empties a place and takes its frames out of use: they are no memory any more.
-    fn retire(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle>;
+    fn retire(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle>;
 
     /// The zone of the pageblock that a frame lies in.
     fn zone_at(&self, frame: FrameIndex) -> Option<ZoneIndex>;
@@ -121,20 +114,21 @@ pub fn alloc_range<P: Platform>(
         let is_soonest = request.is_soonest && request.at.is_none();
         if is_soonest
             && let Some(range) = design.free_place(zone, request)
-            && design.take(context, zone, range, owner).is_ok()
+            && design.take(context, Site { zone, range, owner }).is_ok()
         {
             design.note_range(context, zones, request, zone);
             return Ok(design.stretches().pfn_of(range.first));
         }
         let mut next = first_place(design, request, FrameIndex(0));
         while let Some(range) = next {
-            let passed = match design.survey(zone, range, owner, is_busy) {
+            let site = Site { zone, range, owner };
+            let passed = match design.survey(site, is_busy) {
                 Place::Interrupted(passed) => passed,
                 Place::Immovable(passed) => {
                     is_busy = true;
                     passed
                 }
-                Place::Promising => match design.take(context, zone, range, owner) {
+                Place::Promising => match design.take(context, site) {
                     Ok(()) => {
                         design.note_range(context, zones, request, zone);
                         return Ok(design.stretches().pfn_of(range.first));
@@ -179,11 +173,10 @@ pub fn remove_range<P: Platform>(
         }
         at = at.head(Order::PAGEBLOCK).after(Order::PAGEBLOCK);
     }
-    let removed = match design.survey(zone, range, owner, false) {
+    let site = Site { zone, range, owner };
+    let removed = match design.survey(site, false) {
         Place::Interrupted(_) | Place::Immovable(_) => Err(Error::RangeBusy),
-        Place::Promising => {
-            design.retire(context, zone, range, owner).map_err(|obstacle| obstacle.error)
-        }
+        Place::Promising => design.retire(context, site).map_err(|obstacle| obstacle.error),
     };
     // Another call may have removed part of it meanwhile.
     removed.map_err(|error| if design.has_hole(range) { Error::ForeignFrame } else { error })

@@ -10,7 +10,7 @@ use crate::designs::freehold::caches::lock::IfLeased;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
 use crate::designs::freehold::pageblocks::state::Use;
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
-use crate::designs::places::{Obstacle, Place, Places, first_place};
+use crate::designs::places::{Obstacle, Place, Places, Site, first_place};
 use crate::designs::traits::Ranges;
 use crate::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use crate::memmap::stretches::Stretches;
@@ -89,36 +89,21 @@ impl<P: Platform> Places<P> for Freehold<P> {
         range.filter(|range| range.first == first)
     }
 
-    fn survey(
-        &self,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-        _is_memory: bool,
-    ) -> Place {
+    fn survey(&self, site: Site<'_>, _is_memory: bool) -> Place {
+        let Site { zone, range, owner } = site;
         self.survey_below(zone, Span::of_range(range), owner, None)
     }
 
-    fn take(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
+    fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, owner } = site;
         let span = Span::of_range(range);
         let isolation = self.empty_place(context, zone, span, owner)?;
         isolation.alloc(context, span, MigrateType::Unmovable);
         Ok(())
     }
 
-    fn retire(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        range: FrameRange,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
+    fn retire(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
+        let Site { zone, range, owner } = site;
         let span = Span::of_range(range);
         let isolation = self.empty_place(context, zone, span, owner)?;
         if !self.empty_queues_of(context, zone, span) {
