@@ -103,10 +103,12 @@ def machine(options, image, ramdisk, symbols=None, disk=None, more=(), as_shippe
     # CPU would wait minutes for another; the guest's init brings the rest online.
     # `init_on_alloc=0`: the kernel's allocator is not alone in zeroing pages. `mitigations=off`:
     # indirect calls and returns cost what they do by themselves. `nokaslr`: addresses repeat.
+    # `tsc=reliable`: on a busy host the kernel would find its clock unstable and rewrite its own
+    # code, of which another CPU of QEMU may have executed half: a breakpoint that nobody knows.
     cmdline = (
         "console=ttyS0 panic=-1 oops=panic loglevel=7 "
         + ("" if as_shipped else "init_on_alloc=0 mitigations=off nokaslr ")
-        + ("maxcpus=1 " if options.icount else "")
+        + ("maxcpus=1 " if options.icount else "tsc=reliable ")
         + options.cmdline
     )
     command = ["qemu-system-x86_64", "-machine", "q35", "-cpu", "max,-la57"]

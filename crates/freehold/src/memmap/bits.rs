@@ -83,7 +83,7 @@ impl Span {
     }
 
     /// The parts of the span in each pageblock that it touches, with the pageblock's index.
-    pub fn by_pageblock(self) -> impl Iterator<Item = (u32, Span)> {
+    pub fn by_pageblock(self) -> impl DoubleEndedIterator<Item = (u32, Span)> {
         const FRAMES: u32 = 1 << Order::PAGEBLOCK.get();
         (self.first / FRAMES..self.end.div_ceil(FRAMES)).map(move |pageblock| {
             let (first, end) = (pageblock * FRAMES, (pageblock + 1) * FRAMES);
@@ -92,14 +92,12 @@ impl Span {
     }
 
     /// The words that the span touches, and its bits in each.
-    pub fn words(self) -> impl Iterator<Item = (usize, u64)> {
+    pub fn words(self) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
             let start = word * WORD_FRAMES;
-            let below = |frame: u32| match frame.saturating_sub(start) {
-                bits @ 0..WORD_FRAMES => (1 << bits) - 1,
-                _ => !0,
-            };
-            (word as usize, below(self.end) & !below(self.first))
+            let skipped = self.first.saturating_sub(start);
+            let behind = (start + WORD_FRAMES).saturating_sub(self.end);
+            (word as usize, !0 << skipped & !0 >> behind)
         })
     }
 }

@@ -67,12 +67,13 @@ impl Stretch {
         self.index.saturating_add(self.frames)
     }
 
-    /// The first place at or behind an index for so many frames, at a multiple of `align`.
+    /// The first place at or behind an index for so many frames, at a multiple of `align`, a power
+    /// of two.
+    #[inline]
     fn place(&self, from: FrameIndex, align: u64, frames: u64) -> Option<FrameRange> {
         let skipped = u64::from(from.0).saturating_sub(self.index);
-        let first = self.first.get() + skipped;
-        let first = first.checked_next_multiple_of(align)?;
-        self.locate(Pfn::new(first), frames)
+        let first = (self.first.get() + skipped).checked_add(align - 1)?;
+        self.locate(Pfn::new(first & !(align - 1)), frames)
     }
 
     fn locate(&self, first: Pfn, frames: u64) -> Option<FrameRange> {

@@ -15,7 +15,7 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
-use crate::designs::places::{Place, Places};
+use crate::designs::places::Places;
 use crate::designs::traits::{Alloc, Compact};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
@@ -287,13 +287,10 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 }
                 Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
-                    let place = self.design.survey_below(
-                        self.zone,
-                        Span::of(pageblock, 1),
-                        self.owner,
-                        Some(self.order),
-                    );
-                    matches!(place, Place::Promising)
+                    let (span, below) = (Span::of(pageblock, 1), Some(self.order));
+                    let obstacle =
+                        self.design.behind_last_obstacle(self.zone, span, self.owner, below);
+                    obstacle.is_none()
                 }
             };
             if self.is_ours(pageblock) && state.is_split() && !state.is_isolated() && worthwhile() {

@@ -89,9 +89,19 @@ impl<P: Platform> Places<P> for Freehold<P> {
         range.filter(|range| range.first == first)
     }
 
-    fn survey(&self, site: Site<'_>, _is_memory: bool) -> Place {
+    fn survey(&self, site: Site<'_>, is_memory: bool) -> Place {
         let Site { zone, range, owner } = site;
-        self.survey_below(zone, Span::of_range(range), owner, None)
+        let span = Span::of_range(range);
+        let Some(behind) = self.behind_last_obstacle(zone, span, owner, None) else {
+            return Place::Promising;
+        };
+        let is_ours = |pageblock| self.pageblocks().zone_if_any(pageblock) == Some(zone);
+        let is_memory = is_memory
+            || !self.has_hole(range) && span.pageblocks().all(|(pageblock, _)| is_ours(pageblock));
+        match is_memory {
+            true => Place::Immovable(FrameIndex(behind)),
+            false => Place::Interrupted(FrameIndex(behind)),
+        }
     }
 
     fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
@@ -144,7 +154,7 @@ impl<P: Platform> Freehold<P> {
         let mut next = first_place(self, &places, FrameIndex(0));
         while let Some(range) = next {
             let span = Span::of_range(range);
-            if let Place::Promising = self.survey_below(zone, span, owner, Some(order))
+            if self.behind_last_obstacle(zone, span, owner, Some(order)).is_none()
                 && let Ok(isolation) = self.empty_place(context, zone, span, owner)
             {
                 isolation.alloc(context, span, migratetype);
@@ -200,52 +210,42 @@ impl<P: Platform> Freehold<P> {
         })
     }
 
-    /// Looks for what keeps a range from lying here, without holding any pageblock. With `below`,
-    /// blocks of this order and more are not to be moved.
-    pub(crate) fn survey_below(
+    /// The frame behind the last one of a span that keeps a range from lying there, seen without
+    /// holding any pageblock. With `below`, blocks of this order and more are not to be moved. From
+    /// the end on, so that a search of places that are in use looks at few words of each.
+    pub(crate) fn behind_last_obstacle(
         &self,
         zone: ZoneIndex,
         span: Span,
         owner: &dyn Migrate,
         below: Option<Order>,
-    ) -> Place {
-        let (mut behind, mut is_memory) = (span.first, true);
-        for (pageblock, part) in span.pageblocks() {
-            if self.pageblocks().zone_if_any(pageblock) != Some(zone) {
-                (behind, is_memory) = (part.end, false);
-                continue;
+    ) -> Option<u32> {
+        let pageblocks = self.pageblocks();
+        span.pageblocks().rev().find_map(|(pageblock, part)| {
+            if pageblocks.zone_if_any(pageblock) != Some(zone) {
+                return Some(part.end);
             }
-            let state = self.pageblocks().state(pageblock);
+            let state = pageblocks.state(pageblock);
             match state.used_for() {
-                _ if state.is_isolated() => behind = Span::of(pageblock, 1).end,
-                Use::Absent => (behind, is_memory) = (part.end, false),
-                Use::Whole => {}
+                _ if state.is_isolated() => Some(Span::of(pageblock, 1).end),
+                Use::Absent => Some(part.end),
+                Use::Whole => None,
                 Use::Huge | Use::HugeTail => {
-                    if let Some((head, of)) = self.pageblocks().head_of(pageblock)
-                        && (!self.pageblocks().may_move_huge(head, of, owner)
-                            || below.is_some_and(|below| of.order() >= below))
-                    {
-                        behind = self.pageblocks().span_of_huge(head, of).end;
-                    }
+                    let (head, of) = pageblocks.head_of(pageblock)?;
+                    let may_move = pageblocks.may_move_huge(head, of, owner)
+                        && below.is_none_or(|below| of.order() < below);
+                    (!may_move).then(|| pageblocks.span_of_huge(head, of).end)
                 }
-                Use::Split => {
-                    for (word, mask) in part.words() {
-                        let holes = self.pageblocks().holes_of_others(word) & mask;
-                        is_memory &= holes == 0;
-                        let fixed = self.last_fixed(word, mask, owner);
-                        if holes | fixed != 0 {
-                            let last = u64::BITS - (holes | fixed).leading_zeros();
-                            behind = word as u32 * WORD_FRAMES + last;
-                        }
+                Use::Split => part.words().rev().find_map(|(word, mask)| {
+                    if pageblocks.free(word) & mask == mask {
+                        return None;
                     }
-                }
+                    let holes = pageblocks.holes_of_others(word) & mask;
+                    let last = (holes | self.last_fixed(word, mask, owner)).checked_ilog2()?;
+                    Some(word as u32 * WORD_FRAMES + last + 1)
+                }),
             }
-        }
-        match (is_memory, behind > span.first) {
-            (false, _) => Place::Interrupted(FrameIndex(behind)),
-            (true, true) => Place::Immovable(FrameIndex(behind)),
-            (true, false) => Place::Promising,
-        }
+        })
     }
 
     /// The last frame of a part of a word with content that cannot move, as a mask.
@@ -255,7 +255,7 @@ impl<P: Platform> Freehold<P> {
         while marked != 0 {
             let last = marked.ilog2();
             let part = pageblocks.part_of(word as u32 * WORD_FRAMES + last);
-            if !pageblocks.may_move(part, owner) {
+            if !owner.can_move(pageblocks.pfn_of(part.frame()), part.order) {
                 return 1 << last;
             }
             marked &= !(part.mask() | 1 << last);

@@ -62,7 +62,7 @@ impl Span {
     }
 
     /// The parts of the span in each pageblock that it touches.
-    pub(crate) fn pageblocks(self) -> impl Iterator<Item = (PageblockIndex, Span)> {
+    pub(crate) fn pageblocks(self) -> impl DoubleEndedIterator<Item = (PageblockIndex, Span)> {
         self.by_pageblock().map(|(pageblock, part)| (PageblockIndex(pageblock), part))
     }
 }

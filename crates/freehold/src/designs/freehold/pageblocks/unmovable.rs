@@ -24,6 +24,9 @@ pub(super) const MARK_WORDS: usize = WORDS.div_ceil(u64::BITS as usize);
 /// Marks for one word.
 const MARKS: u32 = MARK_WORDS as u32 * u64::BITS / WORDS as u32;
 
+/// All marks of a word.
+const ALL: u64 = !0 >> (u64::BITS - MARKS);
+
 /// The frames of a word that one mark stands for.
 const fn frames_of(mark: u32) -> u64 {
     (!0 >> (WORD_FRAMES - TOGETHER)) << (mark * TOGETHER)
@@ -34,10 +37,31 @@ const fn first_mark(word: usize) -> usize {
     word % WORDS * MARKS as usize
 }
 
-/// The marks of those groups of frames of a word that satisfy a condition, in their word of marks.
-fn marks(word: usize, wanted: impl Fn(u64) -> bool) -> u64 {
-    let marks = (0..MARKS).filter(|&mark| wanted(frames_of(mark)));
-    marks.fold(0, |marks, mark| marks | 1 << mark) << (first_mark(word) % u64::BITS as usize)
+/// Which marks of a word some of its frames are to change.
+#[derive(Clone, Copy)]
+enum Marks {
+    /// Each one of which they have a frame.
+    Touched,
+    /// Those of which they have all frames.
+    Covered,
+}
+
+impl Marks {
+    /// The marks, in their word of marks.
+    fn of(self, word: usize, frames: u64) -> u64 {
+        let is_one = |all: &u64| match self {
+            Marks::Touched => frames & all != 0,
+            Marks::Covered => frames & all == *all,
+        };
+        let marks = match frames {
+            0 => 0,
+            u64::MAX => ALL,
+            _ => {
+                (0..MARKS).filter(|&mark| is_one(&frames_of(mark))).fold(0, |m, mark| m | 1 << mark)
+            }
+        };
+        marks << (first_mark(word) % u64::BITS as usize)
+    }
 }
 
 // Relaxed: exact for the holder of the pageblock; other CPUs check again once they hold it. Changed
@@ -54,9 +78,15 @@ impl<P: Platform> Pageblocks<P> {
 
     /// Frames of a word that may hold content that cannot move, if they are allocated.
     pub(crate) fn unmovable(&self, word: usize) -> u64 {
-        let of_word = self.marks_of(word).load(Relaxed) >> (first_mark(word) % u64::BITS as usize);
-        let set = (0..MARKS).filter(|mark| of_word >> mark & 1 == 1);
-        set.fold(0, |frames, mark| frames | frames_of(mark))
+        let marks = self.marks_of(word).load(Relaxed) >> (first_mark(word) % u64::BITS as usize);
+        match marks & ALL {
+            0 => 0,
+            ALL => !0,
+            _ => {
+                let set = (0..MARKS).filter(|mark| marks >> mark & 1 == 1);
+                set.fold(0, |frames, mark| frames | frames_of(mark))
+            }
+        }
     }
 
     /// Whether a run may hold content that cannot move.
@@ -91,7 +121,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The same for frames in each of some words, whose marks lie in one word.
     pub(crate) fn mark_unmovable_frames(&self, words: Range<usize>, mask: u64) {
         let of_pageblock = self.marks_of(words.start);
-        let of_frames = |word| marks(word, |frames| frames & mask != 0);
+        let of_frames = |word| Marks::Touched.of(word, mask);
         let marks = words.fold(0, |marks, word| marks | of_frames(word));
         // Of the frames of a mark that is set, these are some, so no user clears it now.
         if of_pageblock.load(Relaxed) & marks != marks {
@@ -107,7 +137,7 @@ impl<P: Platform> Pageblocks<P> {
             && self.unmovable(word) & mask != 0
         {
             // If other frames of the mark are not freed, the mark stays.
-            let marks = marks(word, |frames| frames & mask == frames);
+            let marks = Marks::Covered.of(word, mask);
             self.marks_of(word).fetch_and(!marks, Relaxed);
         }
     }
@@ -120,7 +150,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Clears the marks of free frames. The caller holds the pageblock as a walker.
     pub(crate) fn refresh_unmovable(&self, pageblock: PageblockIndex) {
         const WORDS_TOGETHER: usize = WORDS / MARK_WORDS;
-        let of_free = |word| marks(word, |frames| frames & self.free(word) == frames);
+        let of_free = |word| Marks::Covered.of(word, self.free(word));
         let firsts = pageblock.words().step_by(WORDS_TOGETHER);
         for (unmovable, first) in self.all_marks(pageblock).iter().zip(firsts) {
             if unmovable.load(Relaxed) != 0 {
@@ -161,8 +191,10 @@ mod tests {
     fn marks_stand_for_eight_frames_each() {
         assert_eq!(frames_of(0), 0xff);
         assert_eq!(frames_of(MARKS - 1), 0xff << 56);
-        assert_eq!(marks(8 * WORDS, |frames| frames & 0x8001 != 0), 0b11);
-        assert_eq!(marks(8 * WORDS + 7, |frames| frames & 0xfeff == frames), 1 << 56);
-        assert_eq!(marks(3, |_| true), 0xff << 24);
+        assert_eq!(Marks::Touched.of(8 * WORDS, 0x8001), 0b11);
+        assert_eq!(Marks::Covered.of(8 * WORDS + 7, 0xfeff), 1 << 56);
+        for marks in [Marks::Touched, Marks::Covered] {
+            assert_eq!((marks.of(3, !0), marks.of(3, 0)), (0xff << 24, 0));
+        }
     }
 }
