@@ -14,8 +14,7 @@
  *         is free
  *     exercise reclaim DISK
  *         reads 512 MiB of it once, and 80 MiB again and again meanwhile, which share pageblocks;
- *         most of the latter must stay in memory. Pipes that are made meanwhile need blocks of order
- *         2 where little is free
+ *         most of the latter must stay in memory
  *     exercise stranded MIB
  *         a process touches memory on the last of three CPUs or more, which goes offline; frees it
  *         on CPU 1, but for a page of each 2 MiB; and has CPU 1 go offline. No cache may keep that
@@ -255,15 +254,6 @@ static void read_page(int disk, unsigned long page)
 		die("pread");
 }
 
-/* A pipe of 1 MiB, whose ring takes a block of order 2. */
-static void make_pipe(void)
-{
-	int ends[2];
-
-	if (pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, 1 << 20) < 0)
-		die("pipe");
-}
-
 static int reclaim(const char *path)
 {
 	const unsigned long hot = 20480, cold = 131072;
@@ -280,8 +270,6 @@ static int reclaim(const char *path)
 	for (i = 0; i < cold; i++) {
 		read_page(disk, i % hot);
 		read_page(disk, hot + i);
-		if (i % 1024 == 0)
-			make_pipe();
 		if (i % 256 == 0) {
 			unsigned long free_pages = sum_of("/proc/vmstat", "nr_free_pages");
 
