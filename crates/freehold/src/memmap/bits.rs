@@ -96,7 +96,7 @@ impl Span {
         (self.first / WORD_FRAMES..self.end.div_ceil(WORD_FRAMES)).map(move |word| {
             let start = word * WORD_FRAMES;
             let skipped = self.first.saturating_sub(start);
-            let behind = (start + WORD_FRAMES).saturating_sub(self.end);
+            let behind = WORD_FRAMES.saturating_sub(self.end - start);
             (word as usize, !0 << skipped & !0 >> behind)
         })
     }
