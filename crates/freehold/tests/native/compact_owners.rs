@@ -8,6 +8,7 @@ use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, SPAN, machine, scatter};
 use crate::tested::{TestDesign, Tested};
+use freehold::designs::Freehold;
 use freehold::{FrameCount, Migrate, MigrateError, MigrateType, Order, Pfn, RangeRequest, Request};
 
 test_designs!(TestPlatform: [
@@ -260,4 +261,17 @@ fn a_panic_loses_nothing<D: TestDesign>() {
         assert_eq!(owner.check(), held);
         check_books(&*machine, held + got.map_or(0, |_| PAGEBLOCK));
     }
+}
+
+/// What has least to move, and that alone.
+#[test]
+fn few_move_for_a_small_block() {
+    let machine = machine::<Freehold<TestPlatform>>(0);
+    let (owner, moved) = (scatter(&machine, &mut Random(15), &[0], 85), Cell::new(0));
+    let counting = Picky(&owner, |_: Pfn, _: Pfn, _: Order| Ok(moved.set(moved.get() + 1)));
+    let request = Request::new(Order::new(2)).migratetype(MigrateType::Unmovable);
+    for _ in 0..64 {
+        machine.alloc_compacting_now(request, &counting).expect("content moves");
+    }
+    assert!((32..=128).contains(&moved.get()), "{} moved", moved.get());
 }

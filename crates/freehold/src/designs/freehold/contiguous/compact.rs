@@ -314,7 +314,8 @@ impl<'a, P: Platform> Compactor<'a, P> {
             return;
         }
         let mut at = pageblock.frame();
-        while let Some(part) = self.next_movable(pageblock, at) {
+        let (order, owner) = (self.order, self.owner);
+        while let Some(part) = design.pageblocks().next_movable(pageblock, at, order, owner) {
             at = part.end();
             if !self.migrate(part) && self.request.is_some() {
                 // The content that stays spoils it.
@@ -332,10 +333,12 @@ impl<'a, P: Platform> Compactor<'a, P> {
         }
     }
 
-    /// Moves content of a pageblock away until there is a block for the request in it.
+    /// Moves content of a pageblock away until there is a block for the request in it: first what
+    /// lies in the place for one that has least. Frames that become free one by one all over the
+    /// pageblock would be taken by whoever allocates meanwhile.
     fn make_room(&mut self, pageblock: PageblockIndex) {
-        let design = self.design;
-        let mut at = pageblock.frame();
+        let (design, pageblocks) = (self.design, self.design.pageblocks());
+        let mut tried = None;
         loop {
             let section = design.zones.section(self.context.cpu_here(), self.zone);
             if !design.acquire_any(self.context, pageblock) {
@@ -343,21 +346,40 @@ impl<'a, P: Platform> Compactor<'a, P> {
             }
             let is_ours = self.is_ours(pageblock);
             self.captured = if is_ours { self.capture_in(pageblock) } else { None };
+            let is_over = !is_ours || self.captured.is_some();
+            tried = if is_over { None } else { self.place_in(pageblock, tried) };
             design.zones.release(pageblock, &section);
             drop(section);
-            if !is_ours || self.captured.is_some() {
-                return;
+            let Some((_, first)) = tried else { return };
+            let mut place = Span { first, end: first + (1 << self.order.get()) };
+            // Out of isolation, it may be freed meanwhile.
+            while let Some(part) = pageblocks.next_used(place).map(|used| pageblocks.part_of(used))
+                && part.order < self.order
+                && self.migrate(part)
+            {
+                place.first = part.end();
             }
-            let Some(part) = self.next_movable(pageblock, at) else { return };
-            at = part.end();
-            self.migrate(part);
         }
     }
 
-    /// The next block at or after a frame of a pageblock that is to be moved. Out of isolation, it
-    /// may be freed meanwhile.
-    fn next_movable(&self, pageblock: PageblockIndex, at: u32) -> Option<Run> {
-        self.design.pageblocks().next_movable(pageblock, at, self.order, self.owner)
+    /// Of the places for a block in a pageblock that the caller holds whose content can move, the
+    /// one with the least of it, but for those up to the last one that was tried: how many frames
+    /// are in use, and the first one.
+    fn place_in(&self, pageblock: PageblockIndex, tried: Option<(u32, u32)>) -> Option<(u32, u32)> {
+        let (pageblocks, frames) = (self.design.pageblocks(), 1 << self.order.get());
+        let Span { first, end } = Span::of(pageblock, 1);
+        let places = (first..end).step_by(frames as usize).filter_map(|first| {
+            let place = Span { first, end: first + frames };
+            let used = place.words().map(|(word, mask)| pageblocks.used(word) & mask);
+            let of = (used.map(u64::count_ones).sum(), first);
+            let is_small = |used| pageblocks.part_of(used).order < self.order;
+            let below = Some(self.order);
+            let may_move = Some(of) > tried
+                && pageblocks.next_used(place).is_some_and(is_small)
+                && self.design.behind_last_obstacle(self.zone, place, self.owner, below).is_none();
+            may_move.then_some(of)
+        });
+        places.min()
     }
 
     /// Takes a block for the request out of a pageblock that the caller holds, if there is one.

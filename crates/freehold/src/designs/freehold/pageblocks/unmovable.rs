@@ -37,31 +37,22 @@ const fn first_mark(word: usize) -> usize {
     word % WORDS * MARKS as usize
 }
 
-/// Which marks of a word some of its frames are to change.
-#[derive(Clone, Copy)]
-enum Marks {
-    /// Each one of which they have a frame.
-    Touched,
-    /// Those of which they have all frames.
-    Covered,
-}
+/// Whether some frames of a word have any of those of a mark.
+const TOUCHED: fn(u64, u64) -> bool = |frames, all| frames & all != 0;
 
-impl Marks {
-    /// The marks, in their word of marks.
-    fn of(self, word: usize, frames: u64) -> u64 {
-        let is_one = |all: &u64| match self {
-            Marks::Touched => frames & all != 0,
-            Marks::Covered => frames & all == *all,
-        };
-        let marks = match frames {
-            0 => 0,
-            u64::MAX => ALL,
-            _ => {
-                (0..MARKS).filter(|&mark| is_one(&frames_of(mark))).fold(0, |m, mark| m | 1 << mark)
-            }
-        };
-        marks << (first_mark(word) % u64::BITS as usize)
-    }
+/// Whether they have all of them.
+const COVERED: fn(u64, u64) -> bool = |frames, all| frames & all == all;
+
+/// The marks of a word that some of its frames touch or cover, in their word of marks.
+#[inline]
+fn marks(word: usize, frames: u64, is_one: fn(u64, u64) -> bool) -> u64 {
+    let set = (0..MARKS).filter(|&mark| is_one(frames, frames_of(mark)));
+    let marks = match frames {
+        0 => 0,
+        u64::MAX => ALL,
+        _ => set.fold(0, |marks, mark| marks | 1 << mark),
+    };
+    marks << (first_mark(word) % u64::BITS as usize)
 }
 
 // Relaxed: exact for the holder of the pageblock; other CPUs check again once they hold it. Changed
@@ -121,7 +112,7 @@ impl<P: Platform> Pageblocks<P> {
     /// The same for frames in each of some words, whose marks lie in one word.
     pub(crate) fn mark_unmovable_frames(&self, words: Range<usize>, mask: u64) {
         let of_pageblock = self.marks_of(words.start);
-        let of_frames = |word| Marks::Touched.of(word, mask);
+        let of_frames = |word| marks(word, mask, TOUCHED);
         let marks = words.fold(0, |marks, word| marks | of_frames(word));
         // Of the frames of a mark that is set, these are some, so no user clears it now.
         if of_pageblock.load(Relaxed) & marks != marks {
@@ -137,7 +128,7 @@ impl<P: Platform> Pageblocks<P> {
             && self.unmovable(word) & mask != 0
         {
             // If other frames of the mark are not freed, the mark stays.
-            let marks = Marks::Covered.of(word, mask);
+            let marks = marks(word, mask, COVERED);
             self.marks_of(word).fetch_and(!marks, Relaxed);
         }
     }
@@ -150,7 +141,7 @@ impl<P: Platform> Pageblocks<P> {
     /// Clears the marks of free frames. The caller holds the pageblock as a walker.
     pub(crate) fn refresh_unmovable(&self, pageblock: PageblockIndex) {
         const WORDS_TOGETHER: usize = WORDS / MARK_WORDS;
-        let of_free = |word| Marks::Covered.of(word, self.free(word));
+        let of_free = |word| marks(word, self.free(word), COVERED);
         let firsts = pageblock.words().step_by(WORDS_TOGETHER);
         for (unmovable, first) in self.all_marks(pageblock).iter().zip(firsts) {
             if unmovable.load(Relaxed) != 0 {
@@ -191,10 +182,9 @@ mod tests {
     fn marks_stand_for_eight_frames_each() {
         assert_eq!(frames_of(0), 0xff);
         assert_eq!(frames_of(MARKS - 1), 0xff << 56);
-        assert_eq!(Marks::Touched.of(8 * WORDS, 0x8001), 0b11);
-        assert_eq!(Marks::Covered.of(8 * WORDS + 7, 0xfeff), 1 << 56);
-        for marks in [Marks::Touched, Marks::Covered] {
-            assert_eq!((marks.of(3, !0), marks.of(3, 0)), (0xff << 24, 0));
-        }
+        assert_eq!(marks(8 * WORDS, 0x8001, TOUCHED), 0b11);
+        assert_eq!(marks(8 * WORDS + 7, 0xfeff, COVERED), 1 << 56);
+        let of_all = [TOUCHED, COVERED].map(|is_one| (marks(3, !0, is_one), marks(3, 0, is_one)));
+        assert_eq!(of_all, [(0xff << 24, 0); 2]);
     }
 }
