@@ -288,9 +288,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
                 Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
                     let (span, below) = (Span::of(pageblock, 1), Some(self.order));
-                    let obstacle =
-                        self.design.behind_last_obstacle(self.zone, span, self.owner, below);
-                    obstacle.is_none()
+                    self.design.behind_last_obstacle(self.zone, span, self.owner, below).is_none()
                 }
             };
             if self.is_ours(pageblock) && state.is_split() && !state.is_isolated() && worthwhile() {
@@ -368,18 +366,23 @@ impl<'a, P: Platform> Compactor<'a, P> {
     fn place_in(&self, pageblock: PageblockIndex, tried: Option<(u32, u32)>) -> Option<(u32, u32)> {
         let (pageblocks, frames) = (self.design.pageblocks(), 1 << self.order.get());
         let Span { first, end } = Span::of(pageblock, 1);
-        let places = (first..end).step_by(frames as usize).filter_map(|first| {
+        let mut best = None;
+        for first in (first..end).step_by(frames as usize) {
             let place = Span { first, end: first + frames };
             let used = place.words().map(|(word, mask)| pageblocks.used(word) & mask);
             let of = (used.map(u64::count_ones).sum(), first);
             let is_small = |used| pageblocks.part_of(used).order < self.order;
             let below = Some(self.order);
-            let may_move = Some(of) > tried
+            // The owner is asked last, since that may take long.
+            if Some(of) > tried
+                && best.is_none_or(|best| of < best)
                 && pageblocks.next_used(place).is_some_and(is_small)
-                && self.design.behind_last_obstacle(self.zone, place, self.owner, below).is_none();
-            may_move.then_some(of)
-        });
-        places.min()
+                && self.design.behind_last_obstacle(self.zone, place, self.owner, below).is_none()
+            {
+                best = Some(of);
+            }
+        }
+        best
     }
 
     /// Takes a block for the request out of a pageblock that the caller holds, if there is one.

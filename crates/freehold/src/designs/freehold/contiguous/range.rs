@@ -98,10 +98,8 @@ impl<P: Platform> Places<P> for Freehold<P> {
         let is_ours = |pageblock| self.pageblocks().zone_if_any(pageblock) == Some(zone);
         let is_memory = is_memory
             || !self.has_hole(range) && span.pageblocks().all(|(pageblock, _)| is_ours(pageblock));
-        match is_memory {
-            true => Place::Immovable(FrameIndex(behind)),
-            false => Place::Interrupted(FrameIndex(behind)),
-        }
+        let behind = FrameIndex(behind);
+        if is_memory { Place::Immovable(behind) } else { Place::Interrupted(behind) }
     }
 
     fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
