@@ -29,7 +29,7 @@ fn threads_on_this_machine_hand_frames_to_each_other() {
     counts(&document, &["operations", "moves", "ranges", "purged", "removals", "validations"]);
     counts(&document, &["leased"]);
     for canary in ["--canary=race", "--canary=loss"] {
-        let text = fails(&["check", "--subject", "host", "--seeds", "2", canary], 1);
+        let text = fails(&["check", "--subject", "host", "--seeds", "1", canary], 1);
         assert!(text.contains(" failed: in round "), "{text}");
         assert!(text.contains("replay: freehold check --seed "), "{text}");
     }
@@ -38,7 +38,7 @@ fn threads_on_this_machine_hand_frames_to_each_other() {
 #[test]
 fn threads_that_are_delayed_at_any_step_find_what_was_planted() {
     let chaos = ["check", "--subject", "chaos", "--design", "zone-lock", "--seeds"];
-    let document = json(&[&chaos[..], &["4", "--json"]].concat());
+    let document = json(&[&chaos[..], &["2", "--json"]].concat());
     counts(&document, &["operations", "fights", "moves", "ranges", "removals", "validations"]);
     for canary in ["--canary=race", "--canary=lock"] {
         let text = fails(&[&chaos[..], &["1", canary]].concat(), 1);
@@ -53,7 +53,7 @@ fn a_seed_that_fails_is_made_small_and_saved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("case.json");
     let path = path.to_str().unwrap();
-    let planted = ["check", "--design", "zone-lock", "--canary", "--seeds", "30"];
+    let planted = ["check", "--design", "zone-lock", "--canary", "--seeds", "10"];
     let text = fails(&[&planted[..], &["--shrink", path]].concat(), 1);
     let replay = format!("replay: freehold check --case {path}");
     assert!(text.contains("shrunk: ") && text.ends_with(&format!("{replay}\n")), "{text}");

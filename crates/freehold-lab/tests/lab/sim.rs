@@ -164,7 +164,8 @@ fn a_version_of_linux_has_its_lru_in_struct_page() {
 #[test]
 fn sensitivity_says_which_places_hold() {
     let on = ["compare", "page-fault", "--machine", "uma-2", "--design", "zone-lock,freehold"];
-    let with = ["--set", "task_bytes=512KiB", "--set", "start=together", "--sensitivity"];
+    let small = ["--set", "task_bytes=512KiB", "--set", "node_memory=64MiB"];
+    let with = [&small[..], &["--set", "start=together", "--sensitivity"]].concat();
     let document = stdout(freehold(&[&on[..], &with, &["--json"]].concat()));
     let document: Value = serde_json::from_str(&document).unwrap();
     assert_eq!(document["schema"], "freehold.sensitivity/1");

@@ -32,7 +32,7 @@ fn run(workload: &str, settings: &[&str], more: &[&str]) -> Output {
 
 fn simulated(workload: &str, settings: &[&str], more: &[&str]) -> Output {
     let machine = ["--machine", "uma-4"];
-    let memory = ["--set", "node_memory=256MiB"];
+    let memory = ["--set", "node_memory=64MiB"];
     let memory = if OF_ANY_MEMORY.contains(&workload) { &memory[..] } else { &[] };
     run(workload, settings, &[&machine, memory, more].concat())
 }
@@ -141,23 +141,25 @@ fn every_workload_runs_on_the_host() {
 
 #[test]
 fn every_table_fits_100_columns_and_says_what_its_figures_are() {
+    // With one of the longest names.
+    let designs = "block-owner,freehold";
     for (workload, settings) in WORKLOADS {
         for (table, origin) in [
             (
-                run(workload, settings, &["--design", "all", "--cpus", "2"]),
+                run(workload, settings, &["--design", designs, "--cpus", "2"]),
                 format!("Measured on this host with profile {}.", profile()),
             ),
             (
-                simulated(workload, settings, &["--design", "all"]),
+                simulated(workload, settings, &["--design", designs]),
                 "Simulated on uma-4: a prediction.".to_owned(),
             ),
         ] {
             let table = stdout(table);
-            assert!(table.contains("zone-lock") && table.contains(&origin), "{table}");
+            assert!(table.contains(&origin), "{table}");
             assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
             // A line of headings, one below them, and one for each design: no cell is broken.
             let names = table.lines().skip(2).map(|line| line.split_whitespace().next());
-            assert!(names.take(DESIGNS.len()).eq(DESIGNS.map(Some)), "{table}");
+            assert!(names.take(2).eq(designs.split(',').map(Some)), "{table}");
         }
     }
 }
@@ -211,7 +213,7 @@ fn frames_leave_the_lru_on_their_way_to_the_allocator() {
 
 #[test]
 fn slabs_strewn_among_files_are_in_the_way_of_huge_pages() {
-    let sets = ["memory_mib=128", "tree_mib=64", "delay_ms=1", "build_s=2", "pace=100"];
+    let sets = ["memory_mib=128", "tree_mib=64", "delay_ms=1", "build_s=1", "pace=100"];
     let document = stdout(simulated("high-order", &sets, &["--json", "--design", "zone-lock"]));
     let specific = &result(&document)["workload_specific"];
     let before = &specific["before"];

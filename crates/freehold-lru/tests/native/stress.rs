@@ -86,6 +86,9 @@ impl Platform for Watched {
     fn irq_restore(&self, (): ()) {}
 }
 
+/// Of each thread.
+const STEPS: usize = 5000;
+
 /// Runs threads so often; returns how often a group was found divided.
 fn run(lock: LruLock, runs_min: u32) -> u64 {
     let given = std::env::var("FREEHOLD_SEED").ok().and_then(|seed| seed.parse().ok());
@@ -96,7 +99,7 @@ fn run(lock: LruLock, runs_min: u32) -> u64 {
     // Even seeds and odd ones have different policies.
     for seed in (0..).map(|nth| seed.wrapping_add(nth)) {
         println!("FREEHOLD_SEED={seed}");
-        let size = Size { node_frames: 512, threads: 6, steps: 15_000, batch: BATCH_MAX as u32 };
+        let size = Size { node_frames: 512, threads: 6, steps: STEPS, batch: BATCH_MAX as u32 };
         let done = Done::default();
         play(|| Watched, lock, size, seed, &done);
         done.check();
@@ -106,7 +109,7 @@ fn run(lock: LruLock, runs_min: u32) -> u64 {
             break;
         }
     }
-    println!("{runs} runs of 6 threads, 15000 steps each");
+    println!("{runs} runs of 6 threads, {STEPS} steps each");
     divided
 }
 

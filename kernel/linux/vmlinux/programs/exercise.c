@@ -12,9 +12,10 @@
  *     exercise oom
  *         a process takes memory until it is killed, which must not be before it has most of what
  *         is free
- *     exercise reclaim DISK
+ *     exercise reclaim DISK [PIPES]
  *         reads 512 MiB of it once, and 80 MiB again and again meanwhile, which share pageblocks;
- *         most of the latter must stay in memory
+ *         most of the latter must stay in memory. Makes pipes meanwhile, each of which needs a block
+ *         of order 2, for which only so many pages may move
  *     exercise stranded MIB
  *         a process touches memory on the last of three CPUs or more, which goes offline; frees it
  *         on CPU 1, but for a page of each 2 MiB; and has CPU 1 go offline. No cache may keep that
@@ -44,6 +45,9 @@
 #include <x86intrin.h>
 
 #include "workers.h"
+
+/* For each pipe, on average: the block has four. */
+#define PIPE_MOVES_MAX	16
 
 /* A copy of its file: each page that is written to is copied. */
 static char *map_copy(const struct worker *self)
@@ -254,9 +258,19 @@ static void read_page(int disk, unsigned long page)
 		die("pread");
 }
 
-static int reclaim(const char *path)
+/* A pipe of 1 MiB, whose ring takes a block of order 2. */
+static void make_pipe(void)
+{
+	int ends[2];
+
+	if (pipe(ends) || fcntl(ends[1], F_SETPIPE_SZ, 1 << 20) < 0)
+		die("pipe");
+}
+
+static int reclaim(const char *path, unsigned long pipes)
 {
 	const unsigned long hot = 20480, cold = 131072;
+	unsigned long moved = sum_of("/proc/vmstat", "pgmigrate_success");
 	unsigned long before = sum_of("/proc/vmstat", "pgpgin"), reclaimed = reclaimed_pages();
 	unsigned long i, again, free_min = -1ul;
 	int disk = open(path, O_RDONLY);
@@ -270,6 +284,8 @@ static int reclaim(const char *path)
 	for (i = 0; i < cold; i++) {
 		read_page(disk, i % hot);
 		read_page(disk, hot + i);
+		if (pipes && i % (cold / pipes) == 0)
+			make_pipe();
 		if (i % 256 == 0) {
 			unsigned long free_pages = sum_of("/proc/vmstat", "nr_free_pages");
 
@@ -279,9 +295,10 @@ static int reclaim(const char *path)
 	/* In KiB; less what was read for the first time. */
 	again = (sum_of("/proc/vmstat", "pgpgin") - before) / 4 - hot - cold;
 	reclaimed = reclaimed_pages() - reclaimed;
-	printf("freehold: result: run=reclaim read_again=%lu reclaimed=%lu free_min=%lu\n", again,
-	       reclaimed, free_min);
-	return again > hot / 4;
+	moved = sum_of("/proc/vmstat", "pgmigrate_success") - moved;
+	printf("freehold: result: run=%s read_again=%lu reclaimed=%lu free_min=%lu moved=%lu\n",
+	       pipes ? "pipes" : "reclaim", again, reclaimed, free_min, moved);
+	return again > hot / 4 || (pipes && moved > pipes * PIPE_MOVES_MAX);
 }
 
 static void set_online(long cpu, int online)
@@ -399,8 +416,8 @@ int main(int argc, char **argv)
 		status = load(number(argv[2]));
 	else if (!strcmp(what, "oom") && argc == 2)
 		status = oom();
-	else if (!strcmp(what, "reclaim") && argc == 3)
-		status = reclaim(argv[2]);
+	else if (!strcmp(what, "reclaim") && argc >= 3 && argc <= 4)
+		status = reclaim(argv[2], argc == 4 ? number(argv[3]) : 0);
 	else if (!strcmp(what, "stranded") && argc == 3)
 		status = stranded(number(argv[2]));
 	else if (!strcmp(what, "hugetlb") && argc == 3)
