@@ -163,11 +163,15 @@ impl Topology {
 }
 
 fn read_text(path: &Path, remedy: &'static str) -> Result<String, HostError> {
-    fs::read_to_string(path).map_err(|source| HostError::UnreadableFile {
+    let read = fs::read_to_string(path);
+    let mut text = read.map_err(|source| HostError::UnreadableFile {
         path: path.to_owned(),
         source,
         remedy,
-    })
+    })?;
+    // The kernel says of each file that it takes a page.
+    text.shrink_to_fit();
+    Ok(text)
 }
 
 fn read_list(path: &Path, remedy: &'static str) -> Result<Vec<u32>, HostError> {

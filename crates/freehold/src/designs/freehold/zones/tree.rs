@@ -76,12 +76,12 @@ const fn has_summaries(bits: usize) -> bool {
 impl Tree {
     /// A tree of so many bits whose words begin at `first`; also the first word behind it.
     pub(crate) fn new(first: usize, bits: usize) -> (Self, usize) {
-        let mut next = first;
-        let levels = level_words(bits).map(|words| {
-            let level = next;
+        let (mut levels, mut next) = ([0; LEVELS], first);
+        // Summaries come first: then those of low pageblocks share their page.
+        for (level, words) in level_words(bits).into_iter().enumerate().rev() {
+            levels[level] = next;
             next += words;
-            level
-        });
+        }
         (Tree { levels, bits, words: next - first }, next)
     }
 
