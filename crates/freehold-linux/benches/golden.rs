@@ -46,7 +46,7 @@ use common::TestPlatform;
 const MARGIN: f64 = 0.01;
 const MARGIN_OTHER_COMPILER: f64 = 0.15;
 
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 26] = [
     "pair_auto",
     "pair_fixed",
     "pair_order_3",
@@ -69,6 +69,8 @@ const PATHS: [&str; 24] = [
     "freehold_order_3",
     "freehold_order_9",
     "freehold_bulk_64",
+    "llfree_pair",
+    "llfree_bulk_64",
     "seam_generic",
     "seam_by_hand",
 ];
@@ -101,40 +103,17 @@ fn walk(name: &str, count: u64) {
         "pair_auto" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Auto), Order::ZERO, count),
         "pair_fixed" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Fixed), Order::ZERO, count),
         "pair_order_3" => pairs::<TestPlatform, ZoneLock>(of(Pcp::Auto), Order::new(3), count),
-        "pair_irq_exact" => {
-            pairs::<TestPlatform, ZoneLock>(with(Locking::Irq, Counters::Exact), Order::ZERO, count)
-        }
-        "pair_irq_relaxed" => pairs::<TestPlatform, ZoneLock>(
-            with(Locking::Irq, Counters::Relaxed),
-            Order::ZERO,
-            count,
-        ),
-        "pair_local_exact" => pairs::<TestPlatform, ZoneLock>(
-            with(Locking::Local, Counters::Exact),
-            Order::ZERO,
-            count,
-        ),
-        "pair_rt_relaxed" => pairs::<TestPlatform, ZoneLock>(
-            with(Locking::Rt, Counters::Relaxed),
-            Order::ZERO,
-            count,
-        ),
+        "pair_irq_exact" => protected_pairs(Locking::Irq, Counters::Exact, count),
+        "pair_irq_relaxed" => protected_pairs(Locking::Irq, Counters::Relaxed, count),
+        "pair_local_exact" => protected_pairs(Locking::Local, Counters::Exact, count),
+        "pair_rt_relaxed" => protected_pairs(Locking::Rt, Counters::Relaxed, count),
         "bulk_64" => bulks::<ZoneLock>(count),
         "flagged_pair_auto" => flagged_pairs(Locking::Local, Counters::Exact, count),
         "flagged_pair_irq_exact" => flagged_pairs(Locking::Irq, Counters::Exact, count),
         "flagged_pair_irq_relaxed" => flagged_pairs(Locking::Irq, Counters::Relaxed, count),
-        "flagged_freehold_pair" => {
-            type Flagged = designs::Freehold<FlagPlatform>;
-            pairs::<FlagPlatform, Flagged>(Default::default(), Order::ZERO, count);
-        }
-        "irq_pinned_pair_auto" => {
-            type Pinned = freehold_linux::ZoneLock<Native<IrqPinned>>;
-            pairs::<Native<IrqPinned>, Pinned>(Default::default(), Order::ZERO, count);
-        }
-        "irq_pinned_freehold_pair" => {
-            type Pinned = designs::Freehold<Native<IrqPinned>>;
-            pairs::<Native<IrqPinned>, Pinned>(Default::default(), Order::ZERO, count);
-        }
+        "flagged_freehold_pair" => default_pairs::<FlagPlatform, designs::Freehold<_>>(count),
+        "irq_pinned_pair_auto" => default_pairs::<IrqMachine, freehold_linux::ZoneLock<_>>(count),
+        "irq_pinned_freehold_pair" => default_pairs::<IrqMachine, designs::Freehold<_>>(count),
         "freehold_constant_pair" => constant_pairs(count),
         "freehold_exact_pair" => {
             let settings =
@@ -145,7 +124,7 @@ fn walk(name: &str, count: u64) {
             let settings = FreeholdSettings { pick: Pick::Random, ..Default::default() };
             pairs::<TestPlatform, Freehold>(settings, Order::ZERO, count);
         }
-        "freehold_pair" => pairs::<TestPlatform, Freehold>(Default::default(), Order::ZERO, count),
+        "freehold_pair" => default_pairs::<TestPlatform, Freehold>(count),
         "freehold_lease" => lease_pairs(count),
         "freehold_order_3" => {
             pairs::<TestPlatform, Freehold>(Default::default(), Order::new(3), count)
@@ -154,6 +133,8 @@ fn walk(name: &str, count: u64) {
             pairs::<TestPlatform, Freehold>(Default::default(), Order::PAGEBLOCK, count)
         }
         "freehold_bulk_64" => bulks::<Freehold>(count),
+        "llfree_pair" => default_pairs::<TestPlatform, Llfree>(count),
+        "llfree_bulk_64" => bulks::<Llfree>(count),
         "seam_generic" => {
             let slot = Slot::<TestPlatform>::new();
             (0..count).for_each(|_| black_box(&slot).step());
@@ -168,6 +149,8 @@ fn walk(name: &str, count: u64) {
 
 type ZoneLock = freehold_linux::ZoneLock<TestPlatform>;
 type Freehold = designs::Freehold<TestPlatform>;
+type Llfree = freehold_llfree::Llfree<TestPlatform>;
+type IrqMachine = Native<IrqPinned>;
 
 /// A platform on which pinning and interrupt states cost something: a count and a flag in memory,
 /// as in a kernel. On a host both do nothing, and cost nothing.
@@ -259,6 +242,15 @@ fn pairs<P: Platform + Default, D: Design<P>>(settings: D::Settings, order: Orde
         let pfn = frames.alloc(black_box(request)).expect("there is memory");
         frames.free(black_box(pfn), order).expect("it is ours");
     }
+}
+
+fn default_pairs<P: Platform + Default, D: Design<P>>(count: u64) {
+    pairs::<P, D>(Default::default(), Order::ZERO, count);
+}
+
+#[inline(never)]
+fn protected_pairs(locking: Locking, counters: Counters, count: u64) {
+    pairs::<TestPlatform, ZoneLock>(with(locking, counters), Order::ZERO, count);
 }
 
 #[inline(never)]
