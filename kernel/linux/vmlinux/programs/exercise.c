@@ -46,8 +46,8 @@
 
 #include "workers.h"
 
-/* For each pipe, on average: the block has four. */
-#define PIPE_MOVES_MAX	16
+/* For each pipe, on average: some ten do. To empty a pageblock takes hundreds. */
+#define PIPE_MOVES_MAX	64
 
 /* A copy of its file: each page that is written to is copied. */
 static char *map_copy(const struct worker *self)
