@@ -65,11 +65,17 @@ pub(super) fn set_up(
     scenario: &Scenario,
     machine: &mut Machine,
 ) -> Result<Rc<dyn CheckedFrames>> {
-    with_design!(design, Sim, D => {
-        let settings = scenario.settings::<<D as Design<Sim>>::Settings>();
-        let frames = SimFrames::<D>::new(machine, Sim, &scenario.config(), &settings);
-        Ok(Rc::new(frames.with_context(|| scenario.wrong())?))
-    })
+    with_design!(design, Sim, D => set_up_as::<D>(scenario, machine))
+}
+
+/// The same for one design, which is then the only one that is compiled.
+pub(super) fn set_up_as<D: Design<Sim>>(
+    scenario: &Scenario,
+    machine: &mut Machine,
+) -> Result<Rc<dyn CheckedFrames>> {
+    let settings = scenario.settings::<D::Settings>();
+    let frames = SimFrames::<D>::new(machine, Sim, &scenario.config(), &settings);
+    Ok(Rc::new(frames.with_context(|| scenario.wrong())?))
 }
 
 /// The allocator, if it is the design with leases and sections.

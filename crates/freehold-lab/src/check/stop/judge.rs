@@ -130,18 +130,19 @@ mod tests {
     use std::rc::Rc;
 
     use freehold::Request;
+    use freehold::designs::Freehold;
+    use freehold_sim::Sim;
 
-    use super::super::super::frames::set_up;
+    use super::super::super::frames::set_up_as;
     use super::super::super::scenario::Scenario;
     use super::*;
-    use crate::designs::DesignName;
 
     const STOPPED: usize = 0;
 
     fn watched() -> Watched {
         let scenario = Scenario::draw(1, &[], true);
         let mut machine = scenario.machine().unwrap();
-        let frames = set_up(DesignName::Freehold, &scenario, &mut machine).unwrap();
+        let frames = set_up_as::<Freehold<Sim>>(&scenario, &mut machine).unwrap();
         Watched::new(Rc::clone(&frames), 4, &scenario.ranges, true)
     }
 

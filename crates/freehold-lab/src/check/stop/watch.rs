@@ -393,17 +393,18 @@ impl CheckedFrames for Watched {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::frames::set_up;
+    use freehold::designs::Freehold;
+
+    use super::super::super::frames::set_up_as;
     use super::super::super::scenario::Scenario;
     use super::*;
-    use crate::designs::DesignName;
 
     /// An allocation of one frame fails, while others had all but so many of them, and another call
     /// is under way.
     fn fails(left: u64, meanwhile: About) {
         let scenario = Scenario::draw(1, &[], true);
         let mut machine = scenario.machine().unwrap();
-        let frames = set_up(DesignName::Freehold, &scenario, &mut machine).unwrap();
+        let frames = set_up_as::<Freehold<Sim>>(&scenario, &mut machine).unwrap();
         let watched = Watched::new(frames, 3, &scenario.ranges, true);
         let request = Request::default().watermark(Watermark::Ignore);
         watched.begin(0, "alloc", About::Alloc(request), 1);
