@@ -1,18 +1,23 @@
 //! The machine that this process runs on, as a platform of the allocator.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst, compiler_fence};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    compiler_fence,
+};
 
 use freehold::CpuId;
 use freehold::platform::native::{NativeCell, Relax, SpinLock};
 use freehold::platform::{Pinned, Platform};
-use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::thread::{MembarrierCommand, Timespec, membarrier, nanosleep};
 
 use crate::rseq::CpuSource;
 
-/// Waits with the processor's spin hint at first, then yields the CPU.
+/// Waits with the processor's spin hint at first, then yields the CPU, and in the end sleeps.
 ///
 /// In user space a lock's holder can be preempted, and with more threads than CPUs it often is.
-/// Spinning until the waiter's time slice ends would then cost milliseconds a lock.
+/// Spinning until the waiter's time slice ends would then cost milliseconds a lock. A waiter of a
+/// real-time class yields to none of a lower one, so a holder of such could not run on its CPU.
 #[derive(Debug)]
 pub struct SpinThenYield;
 
@@ -20,15 +25,28 @@ pub struct SpinThenYield;
 /// under one of the allocator's locks takes while its holder runs.
 const SPIN_ROUNDS: u32 = 100;
 
+/// After so many rounds it sleeps each time, for [`PAUSE`].
+const YIELD_ROUNDS: u32 = 2 * SPIN_ROUNDS;
+
+/// As long as the kernel may let a timer slip anyway, by default.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000 };
+
 impl Relax for SpinThenYield {
     #[inline]
     fn relax(round: u32) {
         if round < SPIN_ROUNDS {
             core::hint::spin_loop();
-        } else {
+        } else if round < YIELD_ROUNDS {
             std::thread::yield_now();
+        } else {
+            pause();
         }
     }
+}
+
+fn pause() {
+    // Not libc's, in which the thread might be cancelled. Interrupted, it is as good.
+    let _slept = nanosleep(&PAUSE);
 }
 
 /// The real machine, from user space: plain atomics, spin locks that yield, CPU numbers by rseq.
@@ -84,9 +102,15 @@ impl Platform for Host {
     #[inline]
     fn unpin(&self, (): ()) {}
 
-    /// Yields the CPU: in user space, the thread to wait for may have been preempted.
+    /// Yields the CPU: in user space, the thread to wait for may have been preempted. Now and then
+    /// it sleeps, as [`SpinThenYield`] does.
     fn relax(&self) {
-        std::thread::yield_now();
+        static TURN: AtomicU32 = AtomicU32::new(0);
+        // Relaxed: it says nothing of anything else.
+        match TURN.fetch_add(1, Relaxed).is_multiple_of(SPIN_ROUNDS) {
+            true => pause(),
+            false => std::thread::yield_now(),
+        }
     }
 
     /// Only a compiler fence: the heavy half makes the CPU execute a fence.

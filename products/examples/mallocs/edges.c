@@ -1,8 +1,9 @@
-// What the C library's functions for memory do at their edges: errors that are told by errno, and
-// alignments that are none. Prints what is wrong.
+// What the C library's functions for memory do at their edges: errors that are told by errno,
+// alignments that are none, threads that allocate nothing. Prints what is wrong.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,18 @@ static void expect_frees_to_keep_errno(void) {
 
 #define EXPECT(call, error, align) (errno = 0, expect(#call, call, error, align))
 
+static void *nothing(void *none) { return none; }
+
+// Of threads that allocate nothing, the C library frees null as they end.
+static void expect_idle_threads_to_end(void) {
+    for (int round = 0; round < 500; round++) {
+        pthread_t one, other;
+        if (pthread_create(&one, NULL, nothing, NULL)) continue;
+        if (!pthread_create(&other, NULL, nothing, NULL)) pthread_join(other, NULL);
+        pthread_join(one, NULL);
+    }
+}
+
 int main(void) {
     // Read at run time, or the compiler knows the answers.
     volatile size_t most = SIZE_MAX, half = SIZE_MAX / 2 + 2;
@@ -90,5 +103,6 @@ int main(void) {
     expect_aligned(4, 100, EINVAL);
     expect_aligned(64, most - 100, ENOMEM);
     expect_frees_to_keep_errno();
+    expect_idle_threads_to_end();
     return wrong;
 }

@@ -1,18 +1,29 @@
-// A program that opens a library with RTLD_DEEPBIND, again and again, and frees what it has allocated;
-// and that library, with -DPLUGIN. `plugin LIBRARY`
+// A program that opens a library again and again, and frees what it has allocated; and that library,
+// with -DPLUGIN, which starts threads from threads meanwhile. `plugin LIBRARY` opens it with
+// RTLD_DEEPBIND, `plugin LIBRARY plainly` without.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #ifdef PLUGIN
 char *plugin_make(void) { return strdup("long enough to be in a block of the heap"); }
-__attribute__((constructor)) static void begin(void) { free(malloc(1000)); }
+static void *work(void *more) {
+    pthread_t thread;
+    free(malloc(1000));
+    if (more && pthread_create(&thread, NULL, work, NULL) == 0) pthread_join(thread, NULL);
+    return NULL;
+}
+__attribute__((constructor)) static void begin(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, work, "more") == 0) pthread_join(thread, NULL);
+}
 __attribute__((destructor)) static void end(void) { free(malloc(1000)); }
 #else
 int main(int count, char **words) {
-    for (int round = 0; count == 2 && round < 50; round++) {
-        void *library = dlopen(words[1], RTLD_NOW | RTLD_DEEPBIND);
+    for (int round = 0; count > 1 && round < 50; round++) {
+        void *library = dlopen(words[1], RTLD_NOW | (count == 2 ? RTLD_DEEPBIND : 0));
         char *(*make)(void);
         if (!library || !(*(void **)&make = dlsym(library, "plugin_make"))) {
             fprintf(stderr, "%s\n", dlerror());
@@ -21,6 +32,6 @@ int main(int count, char **words) {
         free(make());
         dlclose(library);
     }
-    return count != 2;
+    return count < 2;
 }
 #endif

@@ -31,10 +31,11 @@ pub(crate) fn may_count(asked_bytes: usize) -> bool {
     asked_bytes > BYTES_MAX_UNNOTED
 }
 
-/// Whether a block may count by its place.
+/// Whether a block may count by its place. Null is none: the C library frees it as a thread ends,
+/// and jemalloc, asked for its size, would enlist that thread.
 #[inline]
 pub(crate) fn may_count_at(memory: *mut c_void) -> bool {
-    memory.addr().is_multiple_of(PLACES)
+    !memory.is_null() && memory.addr().is_multiple_of(PLACES)
 }
 
 /// What a block counts for: 0 if it does not.

@@ -7,6 +7,7 @@
 use core::ffi::{c_int, c_void};
 use core::mem;
 use core::ptr::{null_mut, read_volatile};
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use crate::{blocks, malloc};
 
@@ -248,7 +249,10 @@ unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> usize {
     unsafe { malloc::malloc_usable_size(memory) }
 }
 
-/// `pthread_create`, as the C library has it.
+/// The C library's `pthread_create`, once it has been looked up.
+static NEXT_CREATE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+
+/// Its type.
 type Create = unsafe extern "C" fn(
     *mut libc::pthread_t,
     *const libc::pthread_attr_t,
@@ -266,8 +270,16 @@ unsafe extern "C" fn pthread_create(
     argument: *mut c_void,
 ) -> c_int {
     malloc::before_thread();
-    // SAFETY: a name that ends with 0.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
+    // Looked up once, by the first thread: one that opens a library holds the linker's lock while
+    // constructors run, and these may wait for a thread that starts another one.
+    // Relaxed: the function was there before.
+    let mut next = NEXT_CREATE.load(Relaxed);
+    if next.is_null() {
+        // SAFETY: a name that ends with 0.
+        next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
+        // Relaxed: as above.
+        NEXT_CREATE.store(next, Relaxed);
+    }
     if next.is_null() {
         return libc::EAGAIN;
     }

@@ -100,6 +100,15 @@ fn jemalloc_lives_in_the_arena_and_gives_it_back() {
             unsafe { sys::dallocx(memory.cast(), flags(own)) };
         }
     }
+    // What is not written takes no memory, though it was written before.
+    let mut pages = vec![0_u8; 39 * MIB / 4096];
+    // SAFETY: as above; and a byte for each page. Blocks begin anywhere in a page.
+    let told = unsafe {
+        let memory = sys::mallocx(40 * MIB, flags(own) | 0x40);
+        libc::mincore(memory.map_addr(|at| at.next_multiple_of(4096)), 39 * MIB, pages.as_mut_ptr())
+    };
+    let resident = pages.iter().filter(|page| **page & 1 != 0).count();
+    assert!(told == 0 && resident < 100, "{resident} pages");
     call(&format!("arena.{own}.destroy"));
     assert!(used(hooks) <= used_before, "{} and {used_before} frames", used(hooks));
 

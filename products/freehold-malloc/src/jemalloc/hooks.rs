@@ -11,6 +11,10 @@ use freehold_host::{ArenaBuilder, Design, Error, FrameArena, FrameCount, Host, H
 use super::table::ExtentHooks;
 use crate::{HeapSettings, HeapView, PageHeap};
 
+/// From this length on, zeroes come from the machine, as jemalloc has them from it without hooks: what
+/// is never written then takes no memory.
+const DISCARDED_BYTES_MIN: usize = 1 << 20;
+
 /// Hooks that serve jemalloc's extents from a [`PageHeap`].
 ///
 /// Each call is lock-free as far as the heap's design is, and uses no heap of the process.
@@ -94,11 +98,13 @@ impl<D: Design<Host>> Hooks<D> {
             let _freed = self.release(span.first, frames);
             return null_mut();
         }
-        if *zero && !span.is_zeroed {
+        let is_zeroed = span.is_zeroed
+            || *zero && bytes >= DISCARDED_BYTES_MIN && arena.discard(span.first, frames).is_ok();
+        if *zero && !is_zeroed {
             // SAFETY: the span is ours, and that long: no safe code reaches frames of the heap.
             unsafe { start.write_bytes(0, bytes) };
         }
-        *zero |= span.is_zeroed;
+        *zero |= is_zeroed;
         start.as_ptr().cast()
     }
 
