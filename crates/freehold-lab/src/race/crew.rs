@@ -120,6 +120,7 @@ impl Meeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::three_meet;
     use freehold_host::allowed_cpus;
 
     #[test]
@@ -136,19 +137,8 @@ mod tests {
 
     #[test]
     fn a_meeting_waits_for_all_and_ends_when_one_fails() {
-        let (meeting, came) = (Meeting::new(3), AtomicUsize::new(0));
-        thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    for round in 1..=100 {
-                        came.fetch_add(1, Relaxed);
-                        meeting.wait().unwrap();
-                        assert!(came.load(Relaxed) >= 3 * round);
-                        meeting.wait().unwrap();
-                    }
-                });
-            }
-        });
+        let meeting = Meeting::new(3);
+        three_meet(|| meeting.wait().unwrap());
         thread::scope(|scope| {
             let waiter = scope.spawn(|| meeting.wait());
             meeting.fail();

@@ -74,26 +74,32 @@ impl Watch<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
-    #[test]
-    fn a_meeting_waits_for_all_and_ends_when_one_fails() {
-        let meeting = Meeting::new(3);
-        let came = std::sync::atomic::AtomicUsize::new(0);
+    /// Three threads meet a hundred times, and none is early.
+    pub(crate) fn three_meet(wait: impl Fn() + Sync) {
+        let came = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     for round in 1..=100 {
                         came.fetch_add(1, Relaxed);
-                        meeting.wait().unwrap();
+                        wait();
                         assert!(came.load(Relaxed) >= 3 * round);
-                        meeting.wait().unwrap();
+                        wait();
                     }
                 });
             }
         });
+    }
+
+    #[test]
+    fn a_meeting_waits_for_all_and_ends_when_one_fails() {
+        let meeting = Meeting::new(3);
+        three_meet(|| meeting.wait().unwrap());
         thread::scope(|scope| {
             let waiter = scope.spawn(|| meeting.wait());
             meeting.fail();

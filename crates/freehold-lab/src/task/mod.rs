@@ -31,9 +31,9 @@ use freehold_sim::{Key, Path};
 
 use crate::frames::Frames;
 use crate::machine::FRAME_BYTES;
-#[cfg(test)]
-pub(crate) use host::tests::run_one;
 use lru::{AnyLru, Frees, ReclaimingFrames};
+#[cfg(test)]
+pub(crate) use {host::tests::run_one, meeting::tests::three_meet};
 
 /// How long a task that waits for another one idles before it re-checks, in virtual time.
 const PAUSE_NS: u64 = 500;

@@ -127,24 +127,12 @@ impl Judge<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use freehold::Request;
-    use freehold::designs::Freehold;
-    use freehold_sim::Sim;
 
-    use super::super::super::frames::set_up_as;
-    use super::super::super::scenario::Scenario;
+    use super::super::watch::tests::watched_by;
     use super::*;
 
     const STOPPED: usize = 0;
-
-    fn watched() -> Watched {
-        let scenario = Scenario::draw(1, &[], true);
-        let mut machine = scenario.machine().unwrap();
-        let frames = set_up_as::<Freehold<Sim>>(&scenario, &mut machine).unwrap();
-        Watched::new(Rc::clone(&frames), 4, &scenario.ranges, true)
-    }
 
     fn free_of(pfn: u64) -> About {
         About::Free(vec![Pfn::new(pfn)], Order::ZERO)
@@ -152,7 +140,7 @@ mod tests {
 
     /// Judges CPU 1, which waits in such a call in a loop, against the state of CPU 0.
     fn waits(about: About, keeps: [bool; 3], of_stopped: About, is_lock_free: bool) -> bool {
-        let watched = watched();
+        let (watched, _) = watched_by(4);
         watched.begin(STOPPED, "stopped", of_stopped, 0);
         watched.begin(1, "waiting", about, 0);
         let [has_lock, in_section, irqs_off] = keeps;
@@ -188,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_chain_of_locks_has_to_lead_to_the_stopped_cpu() {
-        let watched = watched();
+        let (watched, _) = watched_by(4);
         (0..4).for_each(|cpu| watched.begin(cpu, "drain", About::Other, 0));
         let judge = |holders: &[usize]| {
             let of = |(nth, &holder)| Waiting {

@@ -392,20 +392,25 @@ impl CheckedFrames for Watched {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use freehold::designs::Freehold;
 
     use super::super::super::frames::set_up_as;
     use super::super::super::scenario::Scenario;
     use super::*;
 
-    /// An allocation of one frame fails, while others had all but so many of them, and another call
-    /// is under way.
-    fn fails(left: u64, meanwhile: About) {
+    /// What so many CPUs do in a scenario.
+    pub(crate) fn watched_by(cpus: usize) -> (Watched, Scenario) {
         let scenario = Scenario::draw(1, &[], true);
         let mut machine = scenario.machine().unwrap();
         let frames = set_up_as::<Freehold<Sim>>(&scenario, &mut machine).unwrap();
-        let watched = Watched::new(frames, 3, &scenario.ranges, true);
+        (Watched::new(frames, cpus, &scenario.ranges, true), scenario)
+    }
+
+    /// An allocation of one frame fails, while others had all but so many of them, and another call
+    /// is under way.
+    fn fails(left: u64, meanwhile: About) {
+        let (watched, scenario) = watched_by(3);
         let request = Request::default().watermark(Watermark::Ignore);
         watched.begin(0, "alloc", About::Alloc(request), 1);
         let managed: u64 = scenario.ranges.iter().map(|range| range.frames.get()).sum();
