@@ -11,8 +11,8 @@ use freehold_host::{ArenaBuilder, Design, Error, FrameArena, FrameCount, Host, H
 use super::table::ExtentHooks;
 use crate::{HeapSettings, HeapView, PageHeap};
 
-/// From this length on, zeroes come from the machine, as jemalloc has them from it without hooks: what
-/// is never written then takes no memory.
+/// From this length on, zeroes come from the machine, as jemalloc has them without hooks: what is
+/// never written then takes no memory.
 const DISCARDED_BYTES_MIN: usize = 1 << 20;
 
 /// Hooks that serve jemalloc's extents from a [`PageHeap`].
