@@ -44,8 +44,9 @@ impl Relax for SpinThenYield {
     }
 }
 
+/// Sleeps for [`PAUSE`], or until a signal comes.
 fn pause() {
-    // Not libc's, in which the thread might be cancelled. Interrupted, it is as good.
+    // Not libc's, in which the thread might be cancelled.
     let _slept = nanosleep(&PAUSE);
 }
 

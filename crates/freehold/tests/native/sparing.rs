@@ -1,9 +1,9 @@
-//! How the caches of `freehold` keep content together that cannot move, and what they leave to each
-//! other where there are few pageblocks for each CPU: less than 32.
+//! What the caches of `freehold` leave to each other where there are few pageblocks for each CPU:
+//! less than 32.
 
 use crate::common::{relaxed, run_on};
 use crate::freehold_paths::{Frames, PAGEBLOCK, machine};
-use freehold::MigrateType::{Movable, Reclaimable, Unmovable};
+use freehold::MigrateType::{Movable, Unmovable};
 use freehold::{CpuId, MigrateType, Order, Pfn, Request};
 
 fn alloc(frames: &Frames, order: u8, of: MigrateType) -> Pfn {
@@ -193,43 +193,4 @@ fn a_shared_cache_is_tried_again_unless_a_lease_has_it() {
     frames.thaw(frozen);
     let _lease = frames.lease(CpuId::new(0)).expect("there is no other lease");
     assert_eq!(waits(request), 0);
-}
-
-#[test]
-fn what_cannot_move_comes_from_one_pageblock_whatever_its_order() {
-    for of in [Unmovable, Reclaimable, Movable] {
-        let frames = machine(64, 1);
-        let single = alloc(&frames, 0, of);
-        let block = alloc(&frames, 6, of);
-        assert_eq!(pageblock(block) == pageblock(single), of != Movable, "{of:?}");
-        assert_eq!(alloc(&frames, 0, of).get(), single.get() + 1, "{of:?}: words stay together");
-    }
-}
-
-#[test]
-fn a_pageblock_that_single_frames_come_from_stays_active_while_it_is_worthwhile() {
-    for (left, stays) in [(16, true), (15, false)] {
-        let frames = machine(64, 1);
-        let full: Vec<_> = (0..PAGEBLOCK).map(|_| alloc(&frames, 0, Unmovable)).collect();
-        free_all(&frames, full.iter().step_by(32));
-        (left..16)
-            .for_each(|_| assert_eq!(pageblock(alloc(&frames, 0, Unmovable)), pageblock(full[0])));
-        assert_ne!(pageblock(alloc(&frames, 1, Unmovable)), pageblock(full[0]), "it has no pair");
-        let next = pageblock(alloc(&frames, 0, Unmovable));
-        assert_eq!(next == pageblock(full[0]), stays, "{left}");
-        frames.validate().expect("the accounting is right");
-    }
-}
-
-#[test]
-fn a_pageblock_for_larger_blocks_is_retained_beside_the_active_one() {
-    let frames = machine(128, 8);
-    let full: Vec<_> = (0..PAGEBLOCK).map(|_| alloc(&frames, 0, Unmovable)).collect();
-    free_all(&frames, full.iter().step_by(32));
-    let first = alloc(&frames, 1, Unmovable);
-    let before = frames.events().drains;
-    // The next single frames use the other pageblock up.
-    (0..16).for_each(|_| assert_eq!(pageblock(alloc(&frames, 0, Unmovable)), pageblock(full[0])));
-    let next = alloc(&frames, 0, Unmovable);
-    assert_eq!((pageblock(next), frames.events().drains), (pageblock(first), before));
 }

@@ -200,16 +200,16 @@ impl<P: Platform> Freehold<P> {
             let state = self.pageblocks().state(pageblock);
             state.is_split_of(cpu) && state.is_listed() && self.pageblocks().zone(pageblock) == zone
         };
-        for (what, migratetype) in Active::ALL {
-            if let Some(pageblock) = guard.cache.active_pageblock(what, migratetype)
-                && !(is_ours(pageblock)
-                    && self.pageblocks().state(pageblock).is_active()
-                    && self.pageblocks().state(pageblock).migratetype() == migratetype)
-            {
-                return broken(Rule::ListMatchesMark, pageblock);
-            }
-        }
         for migratetype in MigrateType::ALL {
+            for what in Active::ALL {
+                if let Some(pageblock) = guard.cache.active_pageblock(what, migratetype)
+                    && !(is_ours(pageblock)
+                        && self.pageblocks().state(pageblock).is_active()
+                        && self.pageblocks().state(pageblock).migratetype() == migratetype)
+                {
+                    return broken(Rule::ListMatchesMark, pageblock);
+                }
+            }
             for fill in [Fill::NearlyFull, Fill::Worthwhile] {
                 let mut before = None;
                 let list = guard.cache.partial_list(self.pageblocks(), migratetype, fill);

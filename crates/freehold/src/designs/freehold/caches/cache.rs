@@ -47,40 +47,16 @@ pub(crate) enum Active {
     /// Single frames.
     Singles,
     /// Blocks of more than one frame. In the words that single frames are taken from, they would
-    /// rarely find an aligned run. Of content that cannot move there is little, and its pageblocks
-    /// can never be emptied: there, one serves both.
+    /// rarely find an aligned run.
     Runs,
 }
 
-/// How many active pageblocks a cache may have.
-const ACTIVE: usize = 4;
-
 impl Active {
-    /// What they are for.
-    pub(crate) const ALL: [(Self, MigrateType); ACTIVE] = [
-        (Active::Singles, MigrateType::Unmovable),
-        (Active::Singles, MigrateType::Movable),
-        (Active::Singles, MigrateType::Reclaimable),
-        (Active::Runs, MigrateType::Movable),
-    ];
-
-    /// The place of its word. An index of two bits needs no check.
-    #[inline(always)]
-    const fn index(self, type_index: usize) -> usize {
-        const { assert!(MigrateType::COUNT < ACTIVE && MigrateType::Movable as usize == 1) };
-        match self {
-            Active::Singles => type_index % ACTIVE,
-            // Movable content has the last one.
-            Active::Runs => (type_index | (type_index & 1) << 1) % ACTIVE,
-        }
-    }
+    pub(crate) const ALL: [Self; 2] = [Active::Singles, Active::Runs];
 }
 
-/// Whether blocks of more than one frame of a type have an active pageblock of their own.
-#[inline(always)]
-pub(super) const fn separates_runs(type_index: usize) -> bool {
-    type_index == MigrateType::Movable as usize
-}
+/// Migratetypes, with room for a fourth, so that an index of two bits needs no check.
+const TYPES: usize = 4;
 
 /// The partial lists of a cache: two for each type.
 const PARTIAL_LISTS: usize = 2 * MigrateType::COUNT;
@@ -104,7 +80,7 @@ impl<P: Platform> Copy for CpuCache<'_, P> {}
 pub(crate) struct Hot<P: Platform> {
     /// The active words: by what is taken and by type, the word to take from next. Written under
     /// the lock; without it, what is read is a hint.
-    active: [P::U32; ACTIVE],
+    active: [[P::U32; TYPES]; Active::ALL.len()],
     /// Frames that the CPU of the cache took out of it, or the owner of a lease.
     allocated: P::LocalCell<u64>,
 }
@@ -139,7 +115,7 @@ struct Rest<P: Platform> {
 impl<P: Platform> Hot<P> {
     pub(crate) fn new() -> Self {
         Hot {
-            active: core::array::from_fn(|_| P::U32::new(NO_WORD)),
+            active: core::array::from_fn(|_| core::array::from_fn(|_| P::U32::new(NO_WORD))),
             allocated: P::LocalCell::new(0),
         }
     }
@@ -148,23 +124,14 @@ impl<P: Platform> Hot<P> {
     #[inline(always)]
     pub(crate) fn active_word(&self, what: Active, type_index: usize) -> u32 {
         // Relaxed: what it leads to is read under the lock.
-        self.active[what.index(type_index)].load(Relaxed)
+        self.active[what as usize][type_index % TYPES].load(Relaxed)
     }
 
     /// The caller has the lock.
     #[inline(always)]
     pub(crate) fn set_active_word(&self, what: Active, type_index: usize, word: u32) {
         // Relaxed: as above.
-        self.active[what.index(type_index)].store(word, Relaxed);
-    }
-
-    /// Has the next block taken from a word of the active pageblock. Where single frames come from
-    /// it as well, these keep their word. The caller has the lock.
-    #[inline(always)]
-    pub(crate) fn set_next_word(&self, what: Active, type_index: usize, word: u32) {
-        if what == Active::Singles || separates_runs(type_index) {
-            self.set_active_word(what, type_index, word);
-        }
+        self.active[what as usize][type_index % TYPES].store(word, Relaxed);
     }
 
     /// Counts frames that the CPU of the cache took out of it. The caller has the lock.
@@ -413,8 +380,10 @@ impl<P: Platform> CpuCache<'_, P> {
     }
 
     fn any_active(&self, wanted: impl Fn(Active, MigrateType) -> bool) -> Option<PageblockIndex> {
-        let mut all = Active::ALL.into_iter().filter(|&(what, of)| wanted(what, of));
-        all.find_map(|(what, of)| self.active_pageblock(what, of))
+        Active::ALL.into_iter().find_map(|what| {
+            let mut types = MigrateType::ALL.into_iter().filter(|&of| wanted(what, of));
+            types.find_map(|of| self.active_pageblock(what, of))
+        })
     }
 
     /// Unlinks a partial or active pageblock. It stays marked as listed.
@@ -425,7 +394,7 @@ impl<P: Platform> CpuCache<'_, P> {
         }
         let of = state.migratetype();
         let is_there = |&what: &Active| self.active_pageblock(what, of) == Some(pageblock);
-        if let Some(what) = [Active::Singles, Active::Runs].into_iter().find(is_there) {
+        if let Some(what) = Active::ALL.into_iter().find(is_there) {
             self.hot.set_active_word(what, of.index(), NO_WORD);
         }
     }

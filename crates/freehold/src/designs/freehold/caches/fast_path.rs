@@ -152,7 +152,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let frame_ref =
             self.pageblocks().lookup_word(self.cache.hot.active_word(what, type_index))?;
         let frame_ref = frame_ref.word_with_run(request.order().get())?;
-        self.cache.hot.set_next_word(what, type_index, frame_ref.word_index() as u32);
+        self.cache.hot.set_active_word(what, type_index, frame_ref.word_index() as u32);
         let frame = self.per_cpu.take_of::<RUN>(&frame_ref, request)?;
         let mask = ones(request.order().get()) << (frame % WORD_FRAMES);
         self.pageblocks().begin_use(frame_ref.word_index(), mask);

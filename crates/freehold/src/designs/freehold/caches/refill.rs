@@ -245,7 +245,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let (order, migratetype) = (request.order(), request.content());
         let active = self.cache.active_pageblock(Active::Runs, migratetype);
         if let Some(run) = active.and_then(|pageblock| self.take_run_in(pageblock, order)) {
-            self.cache.hot.set_next_word(Active::Runs, migratetype.index(), run.word);
+            self.cache.hot.set_active_word(Active::Runs, migratetype.index(), run.word);
             return Some(run.frame());
         }
         let is_roomy = self.zone().is_roomy(self.zones().cpu_count());

@@ -6,7 +6,7 @@
 //! next, and the rest are orphans, which serve all CPUs before the pool does:
 //!
 //! * Content that cannot move stays for long, in few of the frames. Of its pageblocks, only the
-//!   active one is retained, and one more with a pair of frames for larger blocks.
+//!   active ones are retained.
 //! * Of the partial pageblocks for movable content, those with a large run are released. In those
 //!   with small runs only, single frames are taken: they would break the runs of the others, for
 //!   which blocks of more than one frame would then take whole pageblocks.
@@ -14,7 +14,7 @@
 //!   too large for it is taken from another pageblock in passing: else small blocks would break the
 //!   large runs of that one, while small runs are left over here.
 
-use super::cache::{Active, Fill, WORTHWHILE_FREE_MIN, separates_runs};
+use super::cache::{Active, Fill, WORTHWHILE_FREE_MIN};
 use super::lock::LockedCache;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::Run;
@@ -32,7 +32,7 @@ const WORTH_LEAVING: Order = Order::new(3);
 /// A partial pageblock for movable content that has a run of this order is released.
 const WORTH_SHARING: Order = Order::new(5);
 
-/// Two frames, the smallest block of more than one.
+/// Two frames, the smallest of blocks that have an active pageblock of their own.
 const PAIR: Order = Order::new(1);
 
 impl<P: Platform> LockedCache<'_, P> {
@@ -71,24 +71,16 @@ impl<P: Platform> LockedCache<'_, P> {
 
     /// Releases partial pageblocks of a type that other caches may have better use for.
     fn share(&self, migratetype: MigrateType) {
-        let mut has_one = false;
         for fill in [Fill::Worthwhile, Fill::NearlyFull] {
             let mut next = self.cache.first_partial(migratetype, fill);
             for _ in 0..LOOKS {
                 let Some(pageblock) = next else { break };
                 next = PageblockIndex::of_link(self.pageblocks().links(pageblock).1);
-                let has_run = |order| self.pageblocks().find_run(pageblock, order).is_some();
-                let is_retained = if separates_runs(migratetype.index()) {
-                    let is_worth = || {
-                        self.collect(pageblock);
-                        has_run(WORTH_SHARING)
-                    };
-                    fill == Fill::NearlyFull || !is_worth()
-                } else {
-                    !has_one && has_run(PAIR)
+                let is_worth = || {
+                    self.collect(pageblock);
+                    self.pageblocks().find_run(pageblock, WORTH_SHARING).is_some()
                 };
-                has_one |= is_retained;
-                if !is_retained {
+                if migratetype != MigrateType::Movable || fill == Fill::Worthwhile && is_worth() {
                     self.cache.unlink_partial(self.pageblocks(), pageblock);
                     self.release(pageblock);
                 }
@@ -112,15 +104,9 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Whether an active pageblock for blocks of more than one frame stays so, though it has none
-    /// that is large enough. One that single frames come from as well does while it is worthwhile
-    /// for these. Where pageblocks are used sparingly: while it has any frame, or else a pair.
+    /// that is large enough.
     pub(super) fn is_still_active(&self, pageblock: PageblockIndex) -> bool {
-        let of = self.pageblocks().state(pageblock).migratetype();
-        if separates_runs(of.index()) {
-            return !self.is_zone_roomy() && self.pageblocks().find_run(pageblock, PAIR).is_some();
-        }
-        let least = if self.is_zone_roomy() { WORTHWHILE_FREE_MIN } else { 1 };
-        self.pageblocks().count_free(pageblock) >= least
+        !self.is_zone_roomy() && self.pageblocks().find_run(pageblock, PAIR).is_some()
     }
 
     /// Takes a block out of an unlinked pageblock, and puts that where it belongs.
