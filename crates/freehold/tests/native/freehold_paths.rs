@@ -61,6 +61,71 @@ fn larger_blocks_and_single_frames_have_a_pageblock_each() {
     assert_eq!(of(&single), of(&run));
 }
 
+/// Allocates a block of content that cannot move.
+fn unmovable(frames: &Frames, order: u8) -> Pfn {
+    let request = Request::new(Order::new(order)).migratetype(MigrateType::Unmovable);
+    frames.alloc(request).expect("memory is free")
+}
+
+/// A machine of 64 pageblocks and two CPUs, with a pageblock that is active for both larger blocks
+/// and single frames: a block of 8 frames was taken out of it, and so many single ones, which are
+/// returned.
+fn joined(singles: u64) -> (Frames, Vec<Pfn>) {
+    let frames = machine(64, 2);
+    let run = unmovable(&frames, 3);
+    let held: Vec<_> = (0..singles).map(|_| unmovable(&frames, 0)).collect();
+    assert!(held.iter().all(|pfn| pfn.get() / PAGEBLOCK == run.get() / PAGEBLOCK));
+    (frames, held)
+}
+
+#[test]
+fn larger_blocks_and_single_frames_that_cannot_move_share_a_pageblock() {
+    let (frames, held) = joined(1);
+    let run = unmovable(&frames, 4);
+    assert_eq!(run.get() / PAGEBLOCK, held[0].get() / PAGEBLOCK);
+    assert_eq!(cached(&frames), PAGEBLOCK - 8 - 1 - 16);
+    frames.drain_all();
+    assert_eq!(cached(&frames), 0);
+    // The other way round: larger blocks come to where single frames do.
+    let frames = machine(64, 1);
+    let [single, run, next] = [0, 3, 3].map(|order| unmovable(&frames, order).get() / PAGEBLOCK);
+    assert_eq!((single, single), (run, next));
+    assert_eq!(cached(&frames), PAGEBLOCK - 1 - 2 * 8);
+}
+
+#[test]
+fn a_shared_pageblock_without_frames_is_active_for_nothing() {
+    let (frames, held) = joined(PAGEBLOCK - 8);
+    let single = unmovable(&frames, 0);
+    assert_ne!(single.get() / PAGEBLOCK, held[0].get() / PAGEBLOCK);
+    frames.free(held[0], Order::ZERO).unwrap();
+    assert_eq!(cached(&frames), PAGEBLOCK - 1 + 1);
+    assert_eq!(unmovable(&frames, 3).get() / PAGEBLOCK, single.get() / PAGEBLOCK);
+}
+
+#[test]
+fn a_shared_pageblock_that_single_frames_leave_stays_active_for_larger_blocks() {
+    let (frames, held) = joined(PAGEBLOCK - 8);
+    run_on(1);
+    held[..2].iter().for_each(|&pfn| frames.free(pfn, Order::ZERO).unwrap());
+    run_on(0);
+    let single = unmovable(&frames, 0);
+    assert_ne!(single.get() / PAGEBLOCK, held[0].get() / PAGEBLOCK, "two frames are too few");
+    assert_eq!(cached(&frames), PAGEBLOCK - 1 + 2);
+    assert_eq!(unmovable(&frames, 1), held[0], "a pair of them serves");
+    assert_eq!(cached(&frames), PAGEBLOCK - 1);
+}
+
+#[test]
+fn a_shared_pageblock_that_larger_blocks_leave_stays_active_for_single_frames() {
+    let (frames, held) = joined(300);
+    let large = unmovable(&frames, 8);
+    assert_ne!(large.get() / PAGEBLOCK, held[0].get() / PAGEBLOCK, "there is no run of 256");
+    let single = unmovable(&frames, 0);
+    assert_eq!(single.get() / PAGEBLOCK, held[0].get() / PAGEBLOCK);
+    assert_eq!(cached(&frames), 2 * PAGEBLOCK - 8 - 301 - 256);
+}
+
 #[test]
 fn single_frames_come_out_of_what_larger_blocks_left() {
     let frames = machine(32, 1);

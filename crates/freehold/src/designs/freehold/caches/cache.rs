@@ -3,7 +3,7 @@
 //! A pageblock of a cache is in one of these places:
 //!
 //! * *active*: for each migratetype, one that single frames are taken from, and one for larger
-//!   blocks;
+//!   blocks. For content that cannot move these may be the same;
 //! * on a list of *partial* pageblocks: two for each migratetype, by fill;
 //! * *full*: in no list, at no cost. The first free of one of its frames links it again, directly
 //!   under the lock or through the remote queue;
@@ -371,7 +371,8 @@ impl<P: Platform> CpuCache<'_, P> {
     pub(crate) fn any_but_active(&self, migratetype: MigrateType) -> Option<PageblockIndex> {
         let partial = [Fill::Worthwhile, Fill::NearlyFull].into_iter();
         let partial = partial.filter_map(|fill| self.last_partial(migratetype, fill)).next();
-        let is_other = |what, of| what != Active::Singles || of != migratetype;
+        let singles = self.active_pageblock(Active::Singles, migratetype);
+        let is_other = |what, of| self.active_pageblock(what, of) != singles;
         partial.or_else(|| self.any_partial()).or_else(|| self.any_active(is_other))
     }
 
@@ -393,9 +394,10 @@ impl<P: Platform> CpuCache<'_, P> {
             return self.unlink_partial(pageblocks, pageblock);
         }
         let of = state.migratetype();
-        let is_there = |&what: &Active| self.active_pageblock(what, of) == Some(pageblock);
-        if let Some(what) = Active::ALL.into_iter().find(is_there) {
-            self.hot.set_active_word(what, of.index(), NO_WORD);
+        for what in Active::ALL {
+            if self.active_pageblock(what, of) == Some(pageblock) {
+                self.hot.set_active_word(what, of.index(), NO_WORD);
+            }
         }
     }
 }

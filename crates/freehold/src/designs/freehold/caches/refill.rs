@@ -48,6 +48,7 @@ impl<P: Platform> LockedCache<'_, P> {
             || self.may_cache_for(migratetype)
                 && (self.refill_sparingly(request)
                     || self.refill_from_listed(migratetype)
+                    || self.join_runs(migratetype)
                     || self.fresh_block(request).is_some_and(|pageblock| {
                         self.make_active(pageblock, migratetype) //
                     }))
@@ -91,6 +92,41 @@ impl<P: Platform> LockedCache<'_, P> {
         !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
     }
 
+    /// Whether single frames and larger blocks may share an active pageblock.
+    ///
+    /// Of content that cannot move there is little, so most of two active pageblocks would be free,
+    /// and of no use to others. Where there are few pageblocks, others serve before a fresh one:
+    /// see `sparing`.
+    fn may_join(&self, migratetype: MigrateType) -> bool {
+        migratetype != MigrateType::Movable && self.is_zone_roomy()
+    }
+
+    /// Has single frames come from the active pageblock for larger blocks, which stays so; returns
+    /// whether it is worth the effort.
+    fn join_runs(&self, migratetype: MigrateType) -> bool {
+        if !self.may_join(migratetype) {
+            return false;
+        }
+        let Some(pageblock) = self.cache.active_pageblock(Active::Runs, migratetype) else {
+            return false;
+        };
+        self.collect(pageblock);
+        self.pageblocks().count_free(pageblock) >= WORTHWHILE_FREE_MIN
+            && self.make_active(pageblock, migratetype)
+    }
+
+    /// Has larger blocks come from the active pageblock for single frames, which stays so, and
+    /// takes one, if it has a run that is large enough.
+    fn join_singles(&self, request: &Request) -> Option<u32> {
+        let migratetype = request.content();
+        if !self.may_join(migratetype) {
+            return None;
+        }
+        let pageblock = self.cache.active_pageblock(Active::Singles, migratetype)?;
+        self.pageblocks().find_run(pageblock, request.order())?;
+        self.take_run_as_active(pageblock, request)
+    }
+
     fn refill_from_active(&self, migratetype: MigrateType) -> bool {
         let Some(pageblock) = self.cache.active_pageblock(Active::Singles, migratetype) else {
             return false;
@@ -103,15 +139,21 @@ impl<P: Platform> LockedCache<'_, P> {
         // Where another CPU frees what this one takes: the sooner this one collects, the fewer
         // frames it finds, and each collection transfers a cache line. So it lets remote frees
         // accumulate.
-        let may_wait = free < WORTHWHILE_FREE_MIN && self.zone().is_roomy(self.zones().cpu_count());
+        let may_wait = free < WORTHWHILE_FREE_MIN && self.is_zone_roomy();
         if !may_wait && self.make_active(pageblock, migratetype) {
             return true;
         }
         self.cache.hot.set_active_word(Active::Singles, migratetype.index(), NO_WORD);
+        let is_joined = self.cache.active_pageblock(Active::Runs, migratetype) == Some(pageblock);
         if free > 0 {
-            self.pageblocks().update(pageblock, State::list);
-            self.relink(pageblock);
+            if !is_joined {
+                self.pageblocks().update(pageblock, State::list);
+                self.relink(pageblock);
+            }
             return false;
+        }
+        if is_joined {
+            self.cache.hot.set_active_word(Active::Runs, migratetype.index(), NO_WORD);
         }
         !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
     }
@@ -248,8 +290,12 @@ impl<P: Platform> LockedCache<'_, P> {
             self.cache.hot.set_active_word(Active::Runs, migratetype.index(), run.word);
             return Some(run.frame());
         }
-        let is_roomy = self.zone().is_roomy(self.zones().cpu_count());
-        if !is_roomy && let Some(frame) = self.take_run_of_singles(request) {
+        if !self.is_zone_roomy()
+            && let Some(frame) = self.take_run_of_singles(request)
+        {
+            return Some(frame);
+        }
+        if let Some(frame) = self.join_singles(request) {
             return Some(frame);
         }
         if let Some(pageblock) = active {
@@ -310,7 +356,9 @@ impl<P: Platform> LockedCache<'_, P> {
     ) -> Option<u32> {
         let (order, migratetype) = (request.order(), request.content());
         let before = self.cache.active_pageblock(Active::Runs, migratetype);
-        if let Some(before) = before.filter(|&before| before != pageblock) {
+        let singles = self.cache.active_pageblock(Active::Singles, migratetype);
+        let is_left = |&before: &PageblockIndex| before != pageblock && Some(before) != singles;
+        if let Some(before) = before.filter(is_left) {
             if self.is_still_active(before) {
                 return self.take_run_in_passing(pageblock, order);
             }

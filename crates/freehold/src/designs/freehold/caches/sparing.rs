@@ -36,7 +36,7 @@ const WORTH_SHARING: Order = Order::new(5);
 const PAIR: Order = Order::new(1);
 
 impl<P: Platform> LockedCache<'_, P> {
-    fn is_zone_roomy(&self) -> bool {
+    pub(super) fn is_zone_roomy(&self) -> bool {
         self.zone().is_roomy(self.zones().cpu_count())
     }
 
