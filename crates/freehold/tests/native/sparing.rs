@@ -53,20 +53,6 @@ fn of_pageblocks_for_what_cannot_move_only_the_active_ones_are_retained() {
 }
 
 #[test]
-fn single_frames_that_cannot_move_come_from_orphans_before_where_larger_blocks_do() {
-    for (pageblocks, few) in [(255, true), (256, false)] {
-        let frames = machine(pageblocks, 8);
-        let run = alloc(&frames, 3, Unmovable);
-        run_on(4);
-        let orphan = alloc(&frames, 0, Unmovable);
-        frames.drain(CpuId::new(4)).expect("there is such a CPU");
-        run_on(0);
-        let expected = if few { orphan } else { run };
-        assert_eq!(pageblock(alloc(&frames, 0, Unmovable)), pageblock(expected), "{pageblocks}");
-    }
-}
-
-#[test]
 fn with_less_than_half_a_pageblock_a_cpu_more_cpus_share_a_cache() {
     for (cpus, sharers) in [(64, 4), (128, 8)] {
         let frames = machine(32, cpus);

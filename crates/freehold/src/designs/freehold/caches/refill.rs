@@ -92,19 +92,13 @@ impl<P: Platform> LockedCache<'_, P> {
         !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
     }
 
-    /// Whether single frames and larger blocks may share an active pageblock.
+    /// Has single frames that cannot move come from the active pageblock for larger blocks, which
+    /// stays so; returns whether it is worth the effort.
     ///
     /// Of content that cannot move there is little, so most of two active pageblocks would be free,
-    /// and of no use to others. Where there are few pageblocks, others serve before a fresh one:
-    /// see `sparing`.
-    fn may_join(&self, migratetype: MigrateType) -> bool {
-        migratetype != MigrateType::Movable && self.is_zone_roomy()
-    }
-
-    /// Has single frames come from the active pageblock for larger blocks, which stays so; returns
-    /// whether it is worth the effort.
+    /// and of no use to others.
     fn join_runs(&self, migratetype: MigrateType) -> bool {
-        if !self.may_join(migratetype) {
+        if migratetype == MigrateType::Movable {
             return false;
         }
         let Some(pageblock) = self.cache.active_pageblock(Active::Runs, migratetype) else {
@@ -115,11 +109,11 @@ impl<P: Platform> LockedCache<'_, P> {
             && self.make_active(pageblock, migratetype)
     }
 
-    /// Has larger blocks come from the active pageblock for single frames, which stays so, and
-    /// takes one, if it has a run that is large enough.
+    /// Has larger blocks that cannot move come from the active pageblock for single frames, which
+    /// stays so, and takes one, if it has a run that is large enough.
     fn join_singles(&self, request: &Request) -> Option<u32> {
         let migratetype = request.content();
-        if !self.may_join(migratetype) {
+        if migratetype == MigrateType::Movable {
             return None;
         }
         let pageblock = self.cache.active_pageblock(Active::Singles, migratetype)?;
@@ -290,13 +284,12 @@ impl<P: Platform> LockedCache<'_, P> {
             self.cache.hot.set_active_word(Active::Runs, migratetype.index(), run.word);
             return Some(run.frame());
         }
-        if !self.is_zone_roomy()
-            && let Some(frame) = self.take_run_of_singles(request)
-        {
-            return Some(frame);
-        }
-        if let Some(frame) = self.join_singles(request) {
-            return Some(frame);
+        let of_singles = match self.is_zone_roomy() {
+            true => self.join_singles(request),
+            false => self.take_run_of_singles(request),
+        };
+        if of_singles.is_some() {
+            return of_singles;
         }
         if let Some(pageblock) = active {
             self.collect(pageblock);
@@ -348,7 +341,7 @@ impl<P: Platform> LockedCache<'_, P> {
     }
 
     /// Activates a pageblock for blocks of more than one frame, and takes one out of it. It is
-    /// unlinked, unless it is active for such blocks already.
+    /// unlinked, unless it is active already.
     pub(super) fn take_run_as_active(
         &self,
         pageblock: PageblockIndex,
@@ -359,7 +352,8 @@ impl<P: Platform> LockedCache<'_, P> {
         let singles = self.cache.active_pageblock(Active::Singles, migratetype);
         let is_left = |&before: &PageblockIndex| before != pageblock && Some(before) != singles;
         if let Some(before) = before.filter(is_left) {
-            if self.is_still_active(before) {
+            // Memory may have been removed since the caller looked: is the zone roomy?
+            if self.is_still_active(before) && Some(pageblock) != singles {
                 return self.take_run_in_passing(pageblock, order);
             }
             self.pageblocks().update(before, State::list);
