@@ -330,7 +330,8 @@ impl<D: Design<Host>> Managed<D> {
             }
             let mut tries = 0;
             let span = loop {
-                // Nothing but mimalloc allocates here, so they are free, or will be in a moment.
+                // Nothing but mimalloc allocates here, so they are free, or will be in a moment,
+                // unless the machine has none to add: mimalloc has the kernel's then.
                 match self.heap.alloc_at(run, count) {
                     Err(Error::RangeBusy | Error::OutOfMemory) if tries < TRIES_MAX => tries += 1,
                     done => break done?,

@@ -244,3 +244,35 @@ fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
         check_whole(&frames);
     }
 }
+
+#[test]
+fn what_comes_and_goes_in_parts_is_the_same_pageblock_each_time() {
+    for size in [256, 300, 384, 480] {
+        let frames = machine(64, 1);
+        let pageblock = || {
+            let request = Request::new(Order::new(9)).migratetype(MigrateType::Unmovable);
+            let first = frames.alloc(request).expect("memory is free");
+            // It has no holder. With the first word it comes to this CPU, and the others of it
+            // are freed remotely.
+            frames.free_range(first + FrameCount::new(size), FrameCount::new(PAGEBLOCK - size))?;
+            frames.free_range(first, FrameCount::new(size))?;
+            Ok::<_, Error>(first)
+        };
+        let used: HashSet<_> = (0..1000).map(|_| pageblock().expect("it is held")).collect();
+        assert_eq!(used.len(), 1, "{size}");
+        assert_eq!(cached(&frames), PAGEBLOCK);
+    }
+}
+
+#[test]
+fn a_pageblock_whose_last_word_two_cpus_have_freed_is_whole() {
+    let frames = machine(64, 2);
+    let request = Request::new(Order::new(9)).migratetype(MigrateType::Unmovable);
+    let first = frames.alloc(request).expect("memory is free");
+    for (cpu, part) in [(0, 0..64), (1, 480..512), (0, 64..480)] {
+        run_on(cpu);
+        let count = FrameCount::new(part.end - part.start);
+        frames.free_range(first + FrameCount::new(part.start), count).expect("it is held");
+    }
+    assert_eq!(frames.alloc(request), Ok(first));
+}

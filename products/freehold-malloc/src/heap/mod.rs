@@ -221,7 +221,8 @@ impl<D: Design<Host>> PageHeap<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::RangeBusy`] if any of the frames is allocated, and the other errors of
+    /// [`Error::RangeBusy`] if any of the frames is allocated, [`Error::ForeignFrame`] if the arena
+    /// cannot be added to, and the other errors of
     /// [`PageAllocator::alloc_range`](freehold::PageAllocator::alloc_range) at a place. It costs
     /// little if the first or the last frame is in use.
     pub fn alloc_at(&self, first: Pfn, frames: FrameCount) -> Result<Span, Error> {
@@ -241,7 +242,7 @@ impl<D: Design<Host>> PageHeap<D> {
         if allocator.status(Pfn::new(end - 1)) == FrameStatus::Foreign
             && !self.grow_to(Pfn::new(end))
         {
-            return Err(Error::OutOfMemory);
+            return Err(Error::ForeignFrame);
         }
         // No purge has frames in hand while this is held. Another thread may be taking a neighbour,
         // which for a moment keeps others out of the pageblock.

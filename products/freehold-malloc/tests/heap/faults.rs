@@ -1,6 +1,6 @@
-//! Purges that the kernel refuses.
+//! Purges, and memory, that the kernel refuses.
 
-use freehold_host::{Arena, FrameCount, HostError};
+use freehold_host::{Arena, Error, FrameCount, HostError, Pfn};
 use freehold_malloc::{HeapSettings, PageHeap, PurgeAges};
 
 use crate::refuse::{refuse, refusing};
@@ -33,4 +33,17 @@ fn a_page_heap_purges_later_what_was_refused() {
         assert!(heap.is_zeroed(first, count));
     }
     heap.alloc(heap.arena().total_frames(), one).expect("nothing is lost");
+}
+
+/// Not as frames that come free in a moment: mimalloc asks for those again and again.
+#[test]
+fn a_place_that_cannot_be_mapped_is_foreign() {
+    let arena = Arena::builder().bytes(4 << 20).capacity_bytes(64 << 20).map_as_it_grows(true);
+    let arena = arena.cpus(2).nodes(1).min_free(FrameCount::ZERO);
+    let heap = PageHeap::build(arena, HeapSettings::default()).unwrap();
+    let (beyond, one) = (Pfn::new(4096), FrameCount::new(1));
+    let take = || heap.alloc_at(beyond, one).map(|span| span.first);
+    let Some(taken) = refusing(&[refuse(libc::SYS_mmap, libc::ENOMEM)], take) else { return };
+    assert_eq!(taken, Err(Error::ForeignFrame));
+    assert_eq!(take(), Ok(beyond));
 }

@@ -149,7 +149,7 @@ impl<P: Platform> Freehold<P> {
     /// CPUs have freed the last of them.
     #[cold]
     pub(super) fn try_release_if_free(&self, context: Context<'_, P>, pageblock: PageblockIndex) {
-        let is_free = |word| self.pageblocks().free(word) | self.pageblocks().remote(word) == !0;
+        let is_free = |word| self.pageblocks().free_or_remote(word) == !0;
         let Holder::Cpu(cpu) = self.pageblocks().state(pageblock).holder() else { return };
         if !pageblock.words().all(is_free) {
             return;
@@ -201,12 +201,12 @@ impl<P: Platform> LockedCache<'_, P> {
         if !state.is_split_of(cpu) {
             return Put::NotHeld;
         }
-        let free = self.pageblocks().free(word);
-        if (free | self.pageblocks().remote(word)) & mask != 0 {
+        let (free, remote) = (self.pageblocks().free(word), self.pageblocks().remote(word));
+        if (free | remote) & mask != 0 {
             return Put::DoubleFree;
         }
         self.pageblocks().set_free(word, free | mask);
-        match state.is_listed() && (free | mask != !0 || state.is_active()) {
+        match state.is_listed() && (free | remote | mask != !0 || state.is_active()) {
             true => Put::Done,
             false => Put::Relink,
         }

@@ -1,8 +1,8 @@
 //! Spares: whole pageblocks of a cache, for blocks of just that size, which come from the spares
 //! and go back there, and for the next pageblock to be split.
 //!
-//! Spares and pool exchange several pageblocks at once, neighbours by one step. Of the pageblocks
-//! that become whole by frees of parts, a cache retains one only.
+//! Spares and pool exchange several pageblocks at once, neighbours by one step. Those that
+//! become whole by frees of parts do not add to the spares that a cache has.
 //!
 //! While there is enough besides, a cache may have many, so that CPUs with a set of such blocks do
 //! not meet at the pool. A call that finds the pool empty, or the zone low, takes them all back:
@@ -137,12 +137,11 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Makes an unlinked pageblock, all of whose frames were freed, a spare; or releases it to the
-    /// pool, if there is a spare already.
+    /// Makes an unlinked pageblock, all of whose frames were freed, the next spare, and releases
+    /// the one that would be used last to the pool. The other way round, a thread that takes one at
+    /// a time would touch all of them.
     pub(crate) fn stash_spare(&self, pageblock: PageblockIndex) {
-        if self.cache.spare_count() > 0 {
-            return self.release_whole(pageblock);
-        }
+        self.release_spares(1);
         self.mark_cached();
         self.pageblocks().mark_whole(pageblock, Holder::Cpu(self.cpu));
         self.cache.push_spare(pageblock);
