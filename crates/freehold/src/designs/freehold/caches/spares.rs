@@ -2,7 +2,7 @@
 //! and go back there, and for the next pageblock to be split.
 //!
 //! Spares and pool exchange several pageblocks at once, neighbours by one step. Those that
-//! become whole by frees of parts do not add to the spares that a cache has.
+//! become whole by frees of parts add to the spares only if there are none.
 //!
 //! While there is enough besides, a cache may have many, so that CPUs with a set of such blocks do
 //! not meet at the pool. A call that finds the pool empty, or the zone low, takes them all back:
@@ -137,10 +137,14 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Makes an unlinked pageblock, all of whose frames were freed, the next spare, and releases
-    /// the one that would be used last to the pool. The other way round, a thread that takes one at
-    /// a time would touch all of them.
+    /// Makes an unlinked pageblock, all of whose frames were freed, a spare, if there is none; of
+    /// several, it takes the place of the one that would be used last, and is used first: else a
+    /// thread that takes one at a time, and frees it in parts, would touch all of them. A single
+    /// one stays, and the pageblock goes to the pool.
     pub(crate) fn stash_spare(&self, pageblock: PageblockIndex) {
+        if self.cache.spare_count() == 1 {
+            return self.release_whole(pageblock);
+        }
         self.release_spares(1);
         self.mark_cached();
         self.pageblocks().mark_whole(pageblock, Holder::Cpu(self.cpu));
