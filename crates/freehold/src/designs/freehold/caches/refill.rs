@@ -352,7 +352,7 @@ impl<P: Platform> LockedCache<'_, P> {
         let singles = self.cache.active_pageblock(Active::Singles, migratetype);
         let is_left = |&before: &PageblockIndex| before != pageblock && Some(before) != singles;
         if let Some(before) = before.filter(is_left) {
-            // Memory may have been removed since the caller looked: is the zone roomy?
+            // The caller saw a roomy zone; memory may have been removed since.
             if self.is_still_active(before) && Some(pageblock) != singles {
                 return self.take_run_in_passing(pageblock, order);
             }
