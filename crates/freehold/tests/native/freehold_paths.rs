@@ -194,8 +194,7 @@ fn caches_have_many_spares_only_while_there_is_enough_besides() {
     held.iter().for_each(|&pfn| frames.free(pfn, Order::PAGEBLOCK).unwrap());
     assert_eq!(cached(&frames), 16 * PAGEBLOCK);
     run_on(0);
-    let unmovable = Request::default().migratetype(MigrateType::Unmovable);
-    assert_ne!(frames.alloc(unmovable).unwrap(), singles[0], "the only frame of movable ones");
+    assert_ne!(unmovable(&frames, 0), singles[0], "the only frame of movable ones");
 }
 
 #[test]
@@ -250,8 +249,7 @@ fn what_comes_and_goes_in_parts_is_one_of_two_pageblocks() {
     for size in [256, 300, 384, 480] {
         let frames = machine(64, 1);
         let pageblock = || {
-            let request = Request::new(Order::new(9)).migratetype(MigrateType::Unmovable);
-            let first = frames.alloc(request).expect("memory is free");
+            let first = unmovable(&frames, 9);
             // It has no holder. With the first word it comes to this CPU, and the others of it
             // are freed remotely.
             frames.free_range(first + FrameCount::new(size), FrameCount::new(PAGEBLOCK - size))?;
@@ -267,12 +265,11 @@ fn what_comes_and_goes_in_parts_is_one_of_two_pageblocks() {
 #[test]
 fn a_pageblock_whose_last_word_two_cpus_have_freed_is_whole() {
     let frames = machine(64, 2);
-    let request = Request::new(Order::new(9)).migratetype(MigrateType::Unmovable);
-    let first = frames.alloc(request).expect("memory is free");
+    let first = unmovable(&frames, 9);
     for (cpu, part) in [(0, 0..64), (1, 480..512), (0, 64..480)] {
         run_on(cpu);
         let count = FrameCount::new(part.end - part.start);
         frames.free_range(first + FrameCount::new(part.start), count).expect("it is held");
     }
-    assert_eq!(frames.alloc(request), Ok(first));
+    assert_eq!(unmovable(&frames, 9), first);
 }

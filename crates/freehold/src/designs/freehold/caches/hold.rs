@@ -240,12 +240,12 @@ impl<P: Platform> LockedCache<'_, P> {
     /// Unlinks a listed pageblock if all of it is free, unless it is active. It becomes a spare,
     /// or goes to the pool.
     pub(crate) fn unlink_if_whole(&self, pageblock: PageblockIndex) {
-        let is_free = |word| self.pageblocks().free_or_remote(word) == !0;
-        if self.pageblocks().state(pageblock).is_active() || !pageblock.words().all(is_free) {
+        if !self.pageblocks().is_free(pageblock) {
             return;
         }
         self.collect(pageblock);
-        if self.pageblocks().is_whole(pageblock) {
+        if self.pageblocks().is_whole(pageblock) && !self.pageblocks().state(pageblock).is_active()
+        {
             self.cache.unlink_partial(self.pageblocks(), pageblock);
             self.stash_spare(pageblock);
         }

@@ -149,9 +149,8 @@ impl<P: Platform> Freehold<P> {
     /// CPUs have freed the last of them.
     #[cold]
     pub(super) fn try_release_if_free(&self, context: Context<'_, P>, pageblock: PageblockIndex) {
-        let is_free = |word| self.pageblocks().free_or_remote(word) == !0;
         let Holder::Cpu(cpu) = self.pageblocks().state(pageblock).holder() else { return };
-        if !pageblock.words().all(is_free) {
+        if !self.pageblocks().is_free(pageblock) {
             return;
         }
         let zone = self.pageblocks().zone(pageblock);
@@ -168,7 +167,6 @@ impl<P: Platform> LockedCache<'_, P> {
     fn release_if_listed(&self, pageblock: PageblockIndex) {
         let state = self.pageblocks().state(pageblock);
         if state.is_split_of(self.cpu) && state.is_listed() && self.is_of_zone(pageblock) {
-            self.collect(pageblock);
             self.unlink_if_whole(pageblock);
         }
     }

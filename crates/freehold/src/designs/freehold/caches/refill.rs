@@ -137,19 +137,17 @@ impl<P: Platform> LockedCache<'_, P> {
         if !may_wait && self.make_active(pageblock, migratetype) {
             return true;
         }
+        if free == 0 {
+            self.cache.unlink(self.pageblocks(), pageblock);
+            return !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype);
+        }
         self.cache.hot.set_active_word(Active::Singles, migratetype.index(), NO_WORD);
-        let is_joined = self.cache.active_pageblock(Active::Runs, migratetype) == Some(pageblock);
-        if free > 0 {
-            if !is_joined {
-                self.pageblocks().update(pageblock, State::list);
-                self.relink(pageblock);
-            }
-            return false;
+        // Where larger blocks come from it as well, it stays active.
+        if self.cache.active_pageblock(Active::Runs, migratetype) != Some(pageblock) {
+            self.pageblocks().update(pageblock, State::list);
+            self.relink(pageblock);
         }
-        if is_joined {
-            self.cache.hot.set_active_word(Active::Runs, migratetype.index(), NO_WORD);
-        }
-        !self.try_mark_full(pageblock) && self.make_active(pageblock, migratetype)
+        false
     }
 
     /// Activates the first word of an unlinked pageblock with free frames; returns whether it has

@@ -122,6 +122,11 @@ impl<P: Platform> Pageblocks<P> {
         self.words_of(pageblock).all(|free| free == !0)
     }
 
+    /// The same, in either bitmap.
+    pub(crate) fn is_free(&self, pageblock: PageblockIndex) -> bool {
+        pageblock.words().all(|word| self.free_or_remote(word) == !0)
+    }
+
     /// Makes holes of a word free memory. The caller holds the pageblock.
     pub(crate) fn add_free(&self, word: usize, mask: u64) {
         // In this order, no frame looks allocated meanwhile: at first it looks freed remotely, then
