@@ -1,12 +1,14 @@
-//! Bounded rings for handing frames over, from any number of tasks to one.
+//! Bounded rings for handing frames over, from any number of tasks to one, like Linux's `ptr_ring`:
+//! slots that are empty or full, a lock for the senders and one for the receivers.
 //!
-//! On a simulated machine a ring is like Linux's `ptr_ring`: slots that are empty or full, a lock
-//! for the senders and one for the receivers, each beside its position. Slots and positions are in
-//! memory of the machine, so handing a frame over costs what moving its line costs.
+//! On a simulated machine, slots and positions are in its memory, so handing a frame over costs
+//! what moving its line costs.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
 
-use crossbeam_queue::ArrayQueue;
 use freehold::platform::Word;
 use freehold::{NodeId, Pfn};
 use freehold_sim::{CpuHandle, Home, Machine, Region, WorkLock};
@@ -22,31 +24,117 @@ pub(crate) struct RingPlan {
     pub(crate) receiver: usize,
 }
 
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
+
+/// Where the position of the senders is among the words, on a line of its own.
+const SENDERS: usize = 0;
+
+/// The same of the receivers. The slots follow.
+const RECEIVERS: usize = LINE_WORDS;
+
+/// The words of a ring: two positions, and slots that hold a frame's number plus one, or 0.
+struct Slots<'a, W>(&'a [W]);
+
+impl<W: Word<u64>> Slots<'_, W> {
+    /// How many words a ring takes.
+    fn words(plan: &RingPlan) -> usize {
+        2 * LINE_WORDS + plan.frames
+    }
+
+    fn slot(&self, position: u64) -> &W {
+        let slots = &self.0[2 * LINE_WORDS..];
+        &slots[position as usize % slots.len()]
+    }
+
+    /// Whether the next slot of an end is empty. If that is in vain, the lock is left to who comes
+    /// when it is not.
+    fn is_next_empty(&self, end: usize) -> bool {
+        self.slot(self.0[end].load(Relaxed)).load(Relaxed) == 0
+    }
+
+    /// Sends as many frames as there is room for. The caller has the lock of the senders.
+    fn send(&self, frames: &[Pfn]) -> usize {
+        let start = self.0[SENDERS].load(Relaxed);
+        let mut sent = 0;
+        for (position, pfn) in (start..).zip(frames) {
+            let slot = self.slot(position);
+            if slot.load(Acquire) != 0 {
+                break;
+            }
+            // Release: who takes the frame sees what was done with it.
+            slot.store(pfn.get() + 1, Release);
+            sent += 1;
+        }
+        self.0[SENDERS].store(start + sent as u64, Relaxed);
+        sent
+    }
+
+    /// Takes as many frames as there are. The caller has the lock of the receivers.
+    fn receive(&self, frames: &mut [Pfn]) -> usize {
+        let start = self.0[RECEIVERS].load(Relaxed);
+        let mut received = 0;
+        for (position, frame) in (start..).zip(frames) {
+            let slot = self.slot(position);
+            let held = slot.load(Acquire);
+            if held == 0 {
+                break;
+            }
+            slot.store(0, Release);
+            *frame = Pfn::new(held - 1);
+            received += 1;
+        }
+        self.0[RECEIVERS].store(start + received as u64, Relaxed);
+        received
+    }
+}
+
+/// A lock on lines of its own: hardware fetches them in pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct HostLock(spin::Mutex<()>);
+
 /// A ring on the host.
 pub(super) struct HostRing {
-    frames: ArrayQueue<Pfn>,
+    send_lock: HostLock,
+    receive_lock: HostLock,
+    /// The slots begin with the first whole line.
+    words: Box<[AtomicU64]>,
     senders: AtomicUsize,
 }
 
 impl HostRing {
     pub(super) fn new(plan: &RingPlan) -> Self {
-        let senders = AtomicUsize::new(plan.senders);
-        HostRing { frames: ArrayQueue::new(plan.frames), senders }
+        let words = LINE_WORDS + Slots::<AtomicU64>::words(plan);
+        HostRing {
+            send_lock: HostLock::default(),
+            receive_lock: HostLock::default(),
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            senders: AtomicUsize::new(plan.senders),
+        }
+    }
+
+    fn slots(&self) -> Slots<'_, AtomicU64> {
+        let skipped = self.words.as_ptr().align_offset(size_of::<[u64; LINE_WORDS]>());
+        Slots(&self.words[skipped..self.words.len() - LINE_WORDS + skipped])
     }
 
     pub(super) fn try_send(&self, frames: &[Pfn]) -> usize {
-        frames.iter().take_while(|&&pfn| self.frames.push(pfn).is_ok()).count()
+        let slots = self.slots();
+        if !slots.is_next_empty(SENDERS) {
+            return 0;
+        }
+        let _guard = self.send_lock.0.lock();
+        slots.send(frames)
     }
 
     pub(super) fn try_receive(&self, frames: &mut [Pfn]) -> usize {
-        let mut received = 0;
-        while received < frames.len()
-            && let Some(pfn) = self.frames.pop()
-        {
-            frames[received] = pfn;
-            received += 1;
+        let slots = self.slots();
+        if slots.is_next_empty(RECEIVERS) {
+            return 0;
         }
-        received
+        let _guard = self.receive_lock.0.lock();
+        slots.receive(frames)
     }
 
     pub(super) fn leave(&self) {
@@ -59,17 +147,11 @@ impl HostRing {
     }
 }
 
-/// Words in a cache line.
-const LINE_WORDS: usize = 8;
-
 /// A ring on a simulated machine.
 pub(super) struct SimRing {
     send_lock: WorkLock,
     receive_lock: WorkLock,
-    /// The positions of the senders and of the receivers, on a line each, then the slots. A slot
-    /// holds a frame's number plus one, or 0.
     region: Region,
-    slots: usize,
     /// Costs nothing: it changes once for each sender.
     senders: AtomicUsize,
 }
@@ -77,7 +159,7 @@ pub(super) struct SimRing {
 impl SimRing {
     /// A ring in the memory of `node`.
     pub(super) fn new(machine: &mut Machine, plan: &RingPlan, node: NodeId) -> Self {
-        let bytes = (2 * LINE_WORDS + plan.frames) * size_of::<u64>();
+        let bytes = Slots::<freehold_sim::SimWord<u64>>::words(plan) * size_of::<u64>();
         let region = machine.map_region(bytes, 64);
         let kind = machine.kind("rings");
         machine.label(&region, 0..region.len(), kind);
@@ -86,50 +168,28 @@ impl SimRing {
             send_lock: machine.lock("ring_lock", node),
             receive_lock: machine.lock("ring_lock", node),
             region,
-            slots: plan.frames,
             senders: AtomicUsize::new(plan.senders),
         }
     }
 
     pub(super) fn try_send(&self, cpu: &CpuHandle, frames: &[Pfn]) -> usize {
-        if self.slot(self.region.words()[0].load(Relaxed)).load(Relaxed) != 0 {
-            // It seems full: the lock is left to senders that come when it is not.
+        let slots = Slots(self.region.words());
+        if !slots.is_next_empty(SENDERS) {
             return 0;
         }
         cpu.lock(self.send_lock);
-        let start = self.region.words()[0].load(Relaxed);
-        let mut sent = 0;
-        for (position, pfn) in (start..).zip(frames) {
-            let slot = self.slot(position);
-            if slot.load(Relaxed) != 0 {
-                break;
-            }
-            slot.store(pfn.get() + 1, Relaxed);
-            sent += 1;
-        }
-        self.region.words()[0].store(start + sent as u64, Relaxed);
+        let sent = slots.send(frames);
         cpu.unlock(self.send_lock);
         sent
     }
 
     pub(super) fn try_receive(&self, cpu: &CpuHandle, frames: &mut [Pfn]) -> usize {
-        if self.slot(self.region.words()[LINE_WORDS].load(Relaxed)).load(Relaxed) == 0 {
+        let slots = Slots(self.region.words());
+        if slots.is_next_empty(RECEIVERS) {
             return 0;
         }
         cpu.lock(self.receive_lock);
-        let start = self.region.words()[LINE_WORDS].load(Relaxed);
-        let mut received = 0;
-        for (position, frame) in (start..).zip(frames) {
-            let slot = self.slot(position);
-            let held = slot.load(Relaxed);
-            if held == 0 {
-                break;
-            }
-            slot.store(0, Relaxed);
-            *frame = Pfn::new(held - 1);
-            received += 1;
-        }
-        self.region.words()[LINE_WORDS].store(start + received as u64, Relaxed);
+        let received = slots.receive(frames);
         cpu.unlock(self.receive_lock);
         received
     }
@@ -142,10 +202,6 @@ impl SimRing {
     pub(super) fn is_closed(&self, cpu: &CpuHandle) -> bool {
         cpu.in_order();
         self.senders.load(Relaxed) == 0
-    }
-
-    fn slot(&self, position: u64) -> &freehold_sim::SimWord<u64> {
-        &self.region.words()[2 * LINE_WORDS + position as usize % self.slots]
     }
 }
 

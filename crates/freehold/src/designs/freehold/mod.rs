@@ -4,7 +4,7 @@
 //!
 //! | term | meaning |
 //! |---|---|
-//! | pageblock | 512 frames at an aligned place. Its free frames are bits of one cache line |
+//! | pageblock | 512 frames at an aligned place. Its free frames are bits of eight words |
 //! | run | an aligned power of two of frames within a pageblock |
 //! | holder | the only writer of a pageblock's bitmap: a CPU, a walker (one call), or none |
 //! | CPU cache | the pageblocks that a CPU holds in a zone: active, partial, full, spare |

@@ -93,7 +93,7 @@ impl<P: Platform> Pageblocks<P> {
     #[inline(always)]
     fn words_of(&self, pageblock: PageblockIndex) -> impl Iterator<Item = u64> {
         // Relaxed: as in `Maps::free`.
-        self.maps(pageblock).words::<FREE>().iter().map(|word| word.load(Relaxed))
+        self.maps(pageblock).words::<FREE>().map(|word| word.load(Relaxed))
     }
 
     /// How full a pageblock is, as its holder left it.
@@ -173,9 +173,8 @@ impl<P: Platform> Pageblocks<P> {
     /// free.
     #[inline(never)]
     pub(crate) fn largest_run(&self, pageblock: PageblockIndex) -> Order {
-        // Relaxed: as in `Maps::free`.
-        let mut runs =
-            self.maps(pageblock).words::<FREE>().each_ref().map(|word| word.load(Relaxed));
+        let mut runs = [0; WORDS];
+        runs.iter_mut().zip(self.words_of(pageblock)).for_each(|(run, free)| *run = free);
         for order in 0..WORD_ORDER {
             let mut any = 0;
             for run in &mut runs {
@@ -211,16 +210,17 @@ impl<P: Platform> Pageblocks<P> {
         order: Order,
         free: impl Fn(&P::U64) -> u64,
     ) -> Option<Run> {
-        let words = self.maps(pageblock).words::<FREE>();
+        let maps = self.maps(pageblock);
+        let free = |word: usize| free(maps.word::<FREE>(word));
         let (word, bit) = match order.get().checked_sub(WORD_ORDER) {
-            None => words.iter().enumerate().find_map(|(word, of)| {
-                let starts = starts(free(of), order.get());
+            None => (0..WORDS).find_map(|word| {
+                let starts = starts(free(word), order.get());
                 (starts != 0).then(|| (word, starts.trailing_zeros()))
             }),
             Some(up) => {
-                let mut runs = words.chunks(1 << up);
-                let first = runs.position(|run| run.iter().all(|word| free(word) == !0));
-                first.map(|nth| (nth << up, 0))
+                let mut runs = (0..WORDS).step_by(1 << up);
+                let first = runs.find(|&run| (run..run + (1 << up)).all(|word| free(word) == !0));
+                first.map(|word| (word, 0))
             }
         }?;
         Some(Run::at(pageblock.frame() + word as u32 * WORD_FRAMES + bit, order))

@@ -102,9 +102,11 @@ impl PageblockIndex {
     }
 }
 
-/// The bitmaps of one pageblock, a cache line each, side by side.
+/// The bitmaps of one pageblock, word beside word: a call finds all about a frame in one cache line
+/// or two. And a CPU that frees what another has just allocated soon lags behind the line that this
+/// one writes to.
 #[repr(C, align(64))]
-struct Maps<P: Platform>([[P::U64; WORDS]; MAPS]);
+struct Maps<P: Platform>([[P::U64; MAPS]; WORDS]);
 
 /// What is known of a pageblock besides its bitmaps: half a cache line.
 #[repr(C, align(32))]
@@ -156,13 +158,13 @@ pub(crate) struct Pageblocks<P: Platform> {
 impl<P: Platform> Maps<P> {
     #[inline(always)]
     fn word<const MAP: usize>(&self, word: usize) -> &P::U64 {
-        &self.0[MAP][word % WORDS]
+        &self.0[word % WORDS][MAP]
     }
 
     /// The words of one bitmap.
     #[inline(always)]
-    fn words<const MAP: usize>(&self) -> &[P::U64; WORDS] {
-        &self.0[MAP]
+    fn words<const MAP: usize>(&self) -> impl Iterator<Item = &P::U64> {
+        self.0.iter().map(|word| &word[MAP])
     }
 }
 
