@@ -2,6 +2,22 @@
 
 use crate::spec::Picos;
 
+/// Who makes an access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) now: Picos,
+    pub(crate) core: usize,
+    /// How many siblings of the CPU are running, too.
+    pub(crate) siblings: usize,
+}
+
+impl Asker {
+    /// A CPU that has its core to itself.
+    pub(crate) fn alone(now: Picos, core: usize) -> Self {
+        Asker { now, core, siblings: 0 }
+    }
+}
+
 /// What a CPU does to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {

@@ -15,7 +15,7 @@
 //! A write pays the longer of this and of invalidating the other copies, which takes as long as a
 //! transfer from them. One transfer of a line is under way at a time: later requests wait.
 
-use crate::access::{Op, Outcome, Served};
+use crate::access::{Asker, Op, Outcome, Served};
 use crate::hierarchy::{Hierarchy, Holding, NO_HOME};
 use crate::sharers::SetId;
 use crate::spec::{CoreCosts, Picos};
@@ -37,16 +37,10 @@ fn hit(in_l1: bool, prices: &CoreCosts) -> Fetch {
 }
 
 impl Hierarchy {
-    /// Charges one access at `now` by a core, for a thread with so many running siblings.
+    /// Charges one access.
     #[inline]
-    pub(crate) fn access(
-        &mut self,
-        now: Picos,
-        core: usize,
-        siblings: usize,
-        index: usize,
-        op: Op,
-    ) -> Outcome {
+    pub(crate) fn access(&mut self, by: Asker, index: usize, op: Op) -> Outcome {
+        let Asker { now, core, siblings } = by;
         let prices = &self.costs.core[self.caches.class_of(core)][siblings];
         let line = &mut self.lines[index];
         if line.holding == Holding::Single && line.core as usize == core {
@@ -69,18 +63,12 @@ impl Hierarchy {
                 return Outcome { served, done_at };
             }
         }
-        self.access_slowly(now, core, siblings, index, op)
+        self.access_slowly(by, index, op)
     }
 
     /// An access of a line that the core does not have to itself.
-    fn access_slowly(
-        &mut self,
-        now: Picos,
-        core: usize,
-        siblings: usize,
-        index: usize,
-        op: Op,
-    ) -> Outcome {
+    fn access_slowly(&mut self, by: Asker, index: usize, op: Op) -> Outcome {
+        let Asker { now, core, .. } = by;
         let line = &mut self.lines[index];
         if line.home == NO_HOME {
             line.home = self.caches.node_of(core) as u8;
@@ -96,15 +84,14 @@ impl Hierarchy {
             let line = &self.lines[index];
             let start = if line.core as usize == core { now.max(line.free_at) } else { now };
             self.renew_share(index, core);
-            let Fetch { served, cost } =
-                hit(self.caches.in_l1(age), self.core_costs(core, siblings));
+            let Fetch { served, cost } = hit(self.caches.in_l1(age), self.core_costs(by));
             return Outcome { served, done_at: start + cost };
         }
         let start = now.max(self.lines[index].free_at);
         let invalidation = if op.writes() { self.invalidation(index, core) } else { 0 };
         let mut fetch = match own {
             Some(_) if invalidation > 0 => Fetch { served: Served::Upgrade, cost: 0 },
-            Some(age) => hit(self.caches.in_l1(age), self.core_costs(core, siblings)),
+            Some(age) => hit(self.caches.in_l1(age), self.core_costs(by)),
             None => self.fetch(now, core, index),
         };
         fetch.cost = fetch.cost.max(invalidation);
@@ -119,7 +106,7 @@ impl Hierarchy {
         }
         let mut done_at = start + fetch.cost;
         if op == Op::Rmw {
-            done_at += self.core_costs(core, siblings).rmw;
+            done_at += self.core_costs(by).rmw;
         }
         self.lines[index].free_at = done_at;
         if self.lines[index].spun_on && op.writes() {
@@ -218,7 +205,7 @@ impl Hierarchy {
         if let Some(spinner) = spinner
             && spinner as usize != core
         {
-            self.access(at, spinner as usize, 0, index, Op::Read);
+            self.access(Asker::alone(at, spinner as usize), index, Op::Read);
         }
     }
 }
@@ -238,7 +225,7 @@ mod tests {
     /// Accesses line 0, long after everything before; returns where it was served and at what cost.
     fn at(hierarchy: &mut Hierarchy, now_us: u64, core: usize, op: Op) -> (Served, Picos) {
         let now = now_us * 1_000_000;
-        let outcome = hierarchy.access(now, core, 0, 0, op);
+        let outcome = hierarchy.access(Asker::alone(now, core), 0, op);
         (outcome.served, outcome.done_at - now)
     }
 
@@ -267,8 +254,8 @@ mod tests {
         let mut h = Hierarchy::new(&spec);
         h.lines = vec![Line::COLD; (1 << 16) + 1];
         for index in 0..h.lines.len() {
-            h.access(0, 0, 0, index, Op::Write);
-            h.access(0, 1, 0, index, Op::Read);
+            h.access(Asker::alone(0, 0), index, Op::Write);
+            h.access(Asker::alone(0, 1), index, Op::Read);
         }
         assert_eq!(at(&mut h, 1_000_000, 1, Op::Read).0, Served::LocalDram);
     }

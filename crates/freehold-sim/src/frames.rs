@@ -9,9 +9,8 @@
 
 use freehold::geometry::FRAME_BYTES;
 
-use crate::access::{Outcome, Served};
+use crate::access::{Asker, Outcome, Served};
 use crate::hierarchy::{Content, Hierarchy};
-use crate::spec::Picos;
 
 /// Lines in a frame.
 pub(crate) const LINES: u32 = (FRAME_BYTES / 64) as u32;
@@ -25,17 +24,11 @@ enum Nearness {
 }
 
 impl Hierarchy {
-    /// Clears a frame at `now`; its memory is on `node`.
-    pub(crate) fn clear_frame(
-        &mut self,
-        now: Picos,
-        core: usize,
-        siblings: usize,
-        pfn: u64,
-        node: usize,
-    ) -> Outcome {
+    /// Clears a frame; its memory is on `node`.
+    pub(crate) fn clear_frame(&mut self, by: Asker, pfn: u64, node: usize) -> Outcome {
+        let Asker { now, core, .. } = by;
         // The core is no faster with lines that it does not have.
-        let of_core = self.core_costs(core, siblings).clear_cached;
+        let of_core = self.core_costs(by).clear_cached;
         let outcome = match self.nearness(core, pfn) {
             Nearness::Private { .. } => Outcome { served: Served::L2, done_at: now + of_core },
             Nearness::OwnLlc => {
@@ -56,21 +49,15 @@ impl Hierarchy {
         outcome
     }
 
-    /// Reads or writes one line of a frame's content at `now`; its memory is on `node`.
-    pub(crate) fn touch_frame(
-        &mut self,
-        now: Picos,
-        core: usize,
-        siblings: usize,
-        pfn: u64,
-        node: usize,
-    ) -> Outcome {
+    /// Reads or writes one line of a frame's content; its memory is on `node`.
+    pub(crate) fn touch_frame(&mut self, by: Asker, pfn: u64, node: usize) -> Outcome {
+        let Asker { now, core, .. } = by;
         let outcome = match self.nearness(core, pfn) {
             Nearness::Private { in_l1: true } => {
-                Outcome { served: Served::L1, done_at: now + self.core_costs(core, siblings).l1 }
+                Outcome { served: Served::L1, done_at: now + self.core_costs(by).l1 }
             }
             Nearness::Private { in_l1: false } => {
-                Outcome { served: Served::L2, done_at: now + self.core_costs(core, siblings).l2 }
+                Outcome { served: Served::L2, done_at: now + self.core_costs(by).l2 }
             }
             Nearness::OwnLlc => {
                 self.caches.fill(core, 1, false);
@@ -134,7 +121,7 @@ mod tests {
         h.frames.cover(100, 1000);
         let mut clear = |core: usize, pfn: u64, ms: u64| {
             let now = ms * 1_000_000_000;
-            let outcome = h.clear_frame(now, core, 0, pfn, 0);
+            let outcome = h.clear_frame(Asker::alone(now, core), pfn, 0);
             (outcome.served, outcome.done_at - now)
         };
         assert_eq!(clear(0, 100, 1), (Served::LocalDram, 325_000));

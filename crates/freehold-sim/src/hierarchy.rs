@@ -1,7 +1,7 @@
 //! The memory system as a whole: lines, sharers, caches, memory, contents of frames, prices. What
 //! an access of it costs is in `directory`, and what clearing a frame costs in `frames`.
 
-use crate::access::Served;
+use crate::access::{Asker, Served};
 use crate::cache::{Caches, Stamp};
 use crate::memory::Memory;
 use crate::sharers::Sharers;
@@ -112,10 +112,10 @@ impl Hierarchy {
         }
     }
 
-    /// The prices inside a core for a thread with so many running siblings.
+    /// The prices inside the core.
     #[inline]
-    pub(crate) fn core_costs(&self, core: usize, siblings: usize) -> &CoreCosts {
-        &self.costs.core[self.caches.class_of(core)][siblings]
+    pub(crate) fn core_costs(&self, by: Asker) -> &CoreCosts {
+        &self.costs.core[self.caches.class_of(by.core)][by.siblings]
     }
 
     /// The memory of a node as seen from one core.

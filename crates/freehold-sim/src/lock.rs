@@ -15,7 +15,7 @@
 
 use std::collections::VecDeque;
 
-use crate::access::Op;
+use crate::access::{Asker, Op};
 use crate::account::Spent;
 use crate::parts::{Lock, Status, Waiter};
 use crate::spec::Picos;
@@ -176,8 +176,8 @@ impl State {
         if let Some(&head) = self.locks[number].queue.front() {
             self.spins_on(number, Some(head.cpu));
             if let Some(line) = self.locks[number].line {
-                let (at, core) = (self.cpus[waiter.cpu].now, self.cpus[head.cpu].core);
-                self.hierarchy.access(at, core, 0, line, Op::Read);
+                let by = Asker::alone(self.cpus[waiter.cpu].now, self.cpus[head.cpu].core);
+                self.hierarchy.access(by, line, Op::Read);
             }
         }
         self.goes_to_work(waiter.cpu);

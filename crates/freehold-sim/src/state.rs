@@ -2,7 +2,7 @@
 
 use freehold::{CpuId, NodeId};
 
-use crate::access::{Op, Outcome};
+use crate::access::{Asker, Op, Outcome};
 use crate::account::{Books, Path, Spent, Window};
 use crate::fault::{FaultState, Faults};
 use crate::hierarchy::{Hierarchy, Line, NO_HOME};
@@ -343,21 +343,21 @@ impl State {
     /// An access of a line by some CPU at its own time, which the caller charges.
     #[inline]
     pub(crate) fn access(&mut self, cpu: usize, line: usize, op: Op) -> Outcome {
-        let (now, core) = (self.cpus[cpu].now, self.cpus[cpu].core);
-        let siblings = self.siblings(cpu);
-        self.hierarchy.access(now, core, siblings, line, op)
+        self.hierarchy.access(self.asker(cpu), line, op)
     }
 
-    /// How many siblings of a running CPU are running, too.
+    /// A CPU at its own time.
     #[inline]
-    pub(crate) fn siblings(&self, cpu: usize) -> usize {
-        usize::from(self.at_work[self.cpus[cpu].core]).saturating_sub(1)
+    fn asker(&self, cpu: usize) -> Asker {
+        let (now, core) = (self.cpus[cpu].now, self.cpus[cpu].core);
+        let siblings = usize::from(self.at_work[core]).saturating_sub(1);
+        Asker { now, core, siblings }
     }
 
     /// What its core charges the running CPU.
     #[inline]
     fn prices(&self) -> &CoreCosts {
-        self.hierarchy.core_costs(self.cpus[self.running].core, self.siblings(self.running))
+        self.hierarchy.core_costs(self.asker(self.running))
     }
 
     /// Advances a CPU's clock and records what for.
@@ -389,15 +389,14 @@ impl State {
 
     /// The running CPU clears a frame, or touches one line of it.
     pub(crate) fn use_frame(&mut self, pfn: u64, node: NodeId, clears: bool) {
-        let (now, core) = (self.cpus[self.running].now, self.cpus[self.running].core);
-        let siblings = self.siblings(self.running);
+        let by = self.asker(self.running);
         let outcome = if clears {
-            self.hierarchy.clear_frame(now, core, siblings, pfn, node.index())
+            self.hierarchy.clear_frame(by, pfn, node.index())
         } else {
-            self.hierarchy.touch_frame(now, core, siblings, pfn, node.index())
+            self.hierarchy.touch_frame(by, pfn, node.index())
         };
-        self.books.enter_frame(outcome, now);
-        self.spend(self.running, Spent::Memory, outcome.done_at - now);
+        self.books.enter_frame(outcome, by.now);
+        self.spend(self.running, Spent::Memory, outcome.done_at - by.now);
     }
 
     /// Pins the running CPU's caller; returns how many pins there were.
