@@ -7,6 +7,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::frame::{FrameState, FrameTable, Tag};
+use crate::kind::Kind;
 use crate::pageblock::{BlockTable, BlockType, pageblocks};
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{End, ListHead};
@@ -239,15 +240,11 @@ impl<P: Platform, B: Beside<P>> Buddy<'_, P, B> {
     }
 
     /// Takes the smallest sufficient block of this type, splitting it; its head is unmarked.
-    pub(crate) fn take_smallest(
-        &self,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        let of = BlockType::of(migratetype);
-        for from in order.to(Order::BUDDY_MAX) {
+    pub(crate) fn take_smallest(&self, kind: Kind) -> Option<FrameIndex> {
+        let of = BlockType::of(kind.migratetype);
+        for from in kind.order.to(Order::BUDDY_MAX) {
             if let Some(block) = self.lists.list(from, of).first() {
-                self.take(block, from, order, of);
+                self.take(block, from, kind.order, of);
                 return Some(block);
             }
         }
@@ -355,7 +352,8 @@ mod tests {
         let bench: Workbench<Baseline> = Workbench::new(1024, &fixed(Default::default(), 1, 1));
         let (first, second) = (FrameIndex(0), FrameIndex(512));
         let all = Order::BUDDY_MAX;
-        let taken = bench.lock().buddy.take_smallest(all, MigrateType::Movable);
+        let kind = Kind { order: all, migratetype: MigrateType::Movable };
+        let taken = bench.lock().buddy.take_smallest(kind);
         bench.lock().sub_free(all.frames());
         assert_eq!(taken, Some(first));
         assert!(bench.lock().isolate(first) && bench.lock().isolate(second));
@@ -379,7 +377,8 @@ mod tests {
         bench.free(0, 1);
         // Merged with its kind, but not available.
         assert_eq!(bench.in_zone(9, BlockType::Isolated), [0]);
-        assert!(bench.lock().buddy.take_smallest(Order::ZERO, MigrateType::Movable).is_none());
+        let frame = Kind { order: Order::ZERO, migratetype: MigrateType::Movable };
+        assert!(bench.lock().buddy.take_smallest(frame).is_none());
         bench.check();
         bench.lock().release(FrameIndex(0));
         assert_eq!((bench.in_zone(9, BlockType::Movable), bench.level()), ([0].into(), 512));

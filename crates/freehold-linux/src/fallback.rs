@@ -6,6 +6,7 @@
 //! that forbids fragmentation (`ALLOC_NOFRAGMENT`).
 
 use crate::buddy::{Beside, Buddy};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::memmap::index::FrameIndex;
 use freehold::platform::Platform;
@@ -32,76 +33,67 @@ pub(crate) struct Fallbacks {
     pub steals: u64,
 }
 
-/// Takes a block for `migratetype`, of its own type or another's. Its head is unmarked.
+/// Takes a block of the type or of another one. Its head is unmarked.
 pub(crate) fn take<P: Platform, B: Beside<P>>(
     buddy: &Buddy<'_, P, B>,
-    order: Order,
-    migratetype: MigrateType,
+    kind: Kind,
     step: &mut Step,
     fallbacks: &mut Fallbacks,
 ) -> Option<FrameIndex> {
     if *step == Step::Normal {
-        if let Some(block) = buddy.take_smallest(order, migratetype) {
+        if let Some(block) = buddy.take_smallest(kind) {
             return Some(block);
         }
-        if let Some(block) = claim(buddy, order, migratetype) {
+        if let Some(block) = claim(buddy, kind) {
             fallbacks.claims += 1;
             return Some(block);
         }
     }
-    let block = steal(buddy, order, migratetype)?;
+    let block = steal(buddy, kind)?;
     fallbacks.steals += 1;
     *step = Step::Steal;
     Some(block)
 }
 
 /// Claims a pageblock, from the largest free blocks down, so that types mix as little as possible.
-fn claim<P: Platform, B: Beside<P>>(
-    buddy: &Buddy<'_, P, B>,
-    order: Order,
-    migratetype: MigrateType,
-) -> Option<FrameIndex> {
-    for from in order.to(Order::BUDDY_MAX).rev() {
+fn claim<P: Platform, B: Beside<P>>(buddy: &Buddy<'_, P, B>, kind: Kind) -> Option<FrameIndex> {
+    let migratetype = kind.migratetype;
+    for from in kind.order.to(Order::BUDDY_MAX).rev() {
         let Some((block, of)) = first_fallback(buddy, from, migratetype) else { continue };
         if !may_claim(from, migratetype) {
             return None;
         }
         if from >= Order::PAGEBLOCK {
-            claim_whole(buddy, block, from, order, BlockType::of(of), migratetype);
+            claim_whole(buddy, block, from, BlockType::of(of), kind);
             return Some(block);
         }
         if is_mostly_alike(buddy, block, migratetype, of) {
             buddy.retype_pageblock(block, migratetype);
-            return buddy.take_smallest(order, migratetype);
+            return buddy.take_smallest(kind);
         }
     }
     None
 }
 
-/// Takes a free block of whole pageblocks, retypes them to `migratetype`, and returns all but the
-/// first `order` to the lists. Its head is unmarked.
+/// Takes a free block of whole pageblocks, retypes them, and returns all but the first part of the
+/// order asked for to the lists. Its head is unmarked.
 pub(crate) fn claim_whole<P: Platform, B: Beside<P>>(
     buddy: &Buddy<'_, P, B>,
     block: FrameIndex,
     from: Order,
-    order: Order,
     of: BlockType,
-    migratetype: MigrateType,
+    kind: Kind,
 ) {
     buddy.take(block, from, from, of);
-    buddy.tables.blocks.set_migratetype(block, from, migratetype);
-    buddy.put_rest(block, from, order, BlockType::of(migratetype));
+    buddy.tables.blocks.set_migratetype(block, from, kind.migratetype);
+    buddy.put_rest(block, from, kind.order, BlockType::of(kind.migratetype));
 }
 
 /// Takes one chunk, the smallest that suffices; the rest of it keeps its type.
-fn steal<P: Platform, B: Beside<P>>(
-    buddy: &Buddy<'_, P, B>,
-    order: Order,
-    migratetype: MigrateType,
-) -> Option<FrameIndex> {
-    for from in order.to(Order::BUDDY_MAX) {
-        if let Some((block, of)) = first_fallback(buddy, from, migratetype) {
-            buddy.take(block, from, order, BlockType::of(of));
+fn steal<P: Platform, B: Beside<P>>(buddy: &Buddy<'_, P, B>, kind: Kind) -> Option<FrameIndex> {
+    for from in kind.order.to(Order::BUDDY_MAX) {
+        if let Some((block, of)) = first_fallback(buddy, from, kind.migratetype) {
+            buddy.take(block, from, kind.order, BlockType::of(of));
             return Some(block);
         }
     }

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::{LinkTable, Links};
@@ -9,7 +10,7 @@ use freehold::memmap::region::{Carver, LayoutBuilder, SectionKind, StridedTable,
 use freehold::memmap::stretches::{Stretches, StretchesTablePlan};
 use freehold::memmap::zeroable::zeroable;
 use freehold::platform::{Platform, SharedCell, Word};
-use freehold::units::{FrameCount, MigrateType, Order, Pfn};
+use freehold::units::{FrameCount, Order, Pfn};
 use freehold::{Error, config::Config};
 
 /// The state of a frame, packed into one word: from the lowest bit 4 bits of tag, 4 of order, 2 of
@@ -63,8 +64,8 @@ impl FrameState {
 
     /// The state of a block that a user holds.
     #[inline(always)]
-    pub(crate) const fn allocated(order: Order, migratetype: MigrateType) -> Self {
-        FrameState::head(Tag::Allocated, order, BlockType::of(migratetype))
+    pub(crate) const fn allocated(kind: Kind) -> Self {
+        FrameState::head(Tag::Allocated, kind.order, BlockType::of(kind.migratetype))
     }
 
     /// The same block with another tag, and with no CPU that keeps it.

@@ -6,9 +6,9 @@
 //! second type argument of a [`PageAllocator`](freehold::PageAllocator), as
 //! [`Freehold`](freehold::designs::Freehold) is.
 //!
-//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `unmerged`, `stack`),
-//! the buddy system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU lists
-//! (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
+//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `unmerged`, `stack`,
+//! `kind`), the buddy system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU
+//! lists (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
 
 #![no_std]
 #![deny(unsafe_code)]
@@ -31,6 +31,7 @@ mod bookkeeping;
 mod buddy;
 mod fallback;
 mod frame;
+mod kind;
 mod pageblock;
 mod pcp;
 mod pcp_tuning;

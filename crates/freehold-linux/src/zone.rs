@@ -4,13 +4,14 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::fallback::{self, Fallbacks, Step};
 use crate::buddy::{Beside, Buddy, FreeLists, Tables};
+use crate::kind::Kind;
 use crate::pageblock::{BlockType, pageblocks};
 use freehold::compact::state::CompactionState;
 use freehold::designs::hotplug::Marked;
 use freehold::memmap::index::FrameIndex;
 use freehold::memmap::list::End;
 use freehold::platform::{CriticalSection, LockClass, Platform, RawLock, SharedCell, Word};
-use freehold::units::{FrameCount, MigrateType, NodeId, ORDERS, Order, ZoneKind};
+use freehold::units::{FrameCount, NodeId, ORDERS, Order, ZoneKind};
 use freehold::zone::watermark::{Watermark, Watermarks};
 
 /// The record of a zone. Fields that are used together share cache lines, and others do not: the
@@ -193,16 +194,11 @@ pub(crate) struct ZoneGuard<'a, P: Platform, B> {
 }
 
 impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
-    /// Takes a block for `migratetype`, falling back to other types. Its head is unmarked.
+    /// Takes a block, falling back to other types. Its head is unmarked.
     #[inline]
-    pub(crate) fn take(
-        &self,
-        order: Order,
-        migratetype: MigrateType,
-        step: &mut Step,
-    ) -> Option<FrameIndex> {
+    pub(crate) fn take(&self, kind: Kind, step: &mut Step) -> Option<FrameIndex> {
         let mut fallbacks = Fallbacks::default();
-        let block = fallback::take(&self.buddy, order, migratetype, step, &mut fallbacks)?;
+        let block = fallback::take(&self.buddy, kind, step, &mut fallbacks)?;
         if fallbacks != Fallbacks::default() {
             self.note_fallbacks(fallbacks);
         }
@@ -317,20 +313,14 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
         &self.zone.locked.compaction
     }
 
-    /// Takes a free block of `from` for `migratetype` and returns all but its first `order`, if it
-    /// is of this type or can be claimed as a whole; returns whether it was. Its head is unmarked.
-    pub(crate) fn capture(
-        &self,
-        block: FrameIndex,
-        from: Order,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> bool {
+    /// Takes a free block of `from` and returns all but its first part of the order asked for, if
+    /// it is of the type or can be claimed as a whole; returns whether it was. Its head is unmarked.
+    pub(crate) fn capture(&self, block: FrameIndex, from: Order, kind: Kind) -> bool {
         let of = self.buddy.tables.blocks.block_type(block);
-        if of == BlockType::of(migratetype) {
-            self.buddy.take(block, from, order, of);
+        if of == BlockType::of(kind.migratetype) {
+            self.buddy.take(block, from, kind.order, of);
         } else if from >= Order::PAGEBLOCK && of != BlockType::Isolated {
-            fallback::claim_whole(&self.buddy, block, from, order, of, migratetype);
+            fallback::claim_whole(&self.buddy, block, from, of, kind);
             self.note_fallbacks(Fallbacks { claims: 1, steals: 0 });
         } else {
             return false;

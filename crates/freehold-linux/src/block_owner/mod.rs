@@ -27,11 +27,12 @@ use super::pcp_tuning::PcpMode;
 use super::skeleton::{LocalPages, NoneOfItsOwn, OwnTables, Parts, Policy, Skeleton};
 use crate::buddy::FreeLists;
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::memmap::list::End;
 use freehold::platform::Platform;
-use freehold::units::{FrameCount, MigrateType, Order};
+use freehold::units::{FrameCount, Order};
 use owned::{OwnedBlocks, Owners};
 
 mod drain;
@@ -54,17 +55,14 @@ impl<P: Platform> Policy<P> for Owners {
     const USES_OWNERS: bool = true;
 
     #[inline(always)]
-    fn list(_mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
+    fn list(_mode: &PcpMode, Kind { order, migratetype }: Kind) -> Option<usize> {
         (order <= Order::PAGEBLOCK).then(|| list_index(order, migratetype))
     }
 
     /// The smallest block that suffices, split at once.
     #[inline]
-    fn take(
-        pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
+    fn take(pages: &LocalPages<'_, P, Self>, kind: Kind) -> Option<FrameIndex> {
+        let Kind { order, migratetype } = kind;
         let (pcp, frames) = (&pages.pcp, &pages.design.frames);
         order.to(Order::PAGEBLOCK).find_map(|from| {
             let block = pcp.list(from, migratetype).pop_front(frames)?;
@@ -81,21 +79,16 @@ impl<P: Platform> Policy<P> for Owners {
 
     fn take_many(
         pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
+        kind: Kind,
         count: usize,
         each: impl FnMut(FrameIndex),
     ) -> usize {
-        let blocks = core::iter::from_fn(|| Self::take(pages, order, migratetype));
+        let blocks = core::iter::from_fn(|| Self::take(pages, kind));
         blocks.take(count).map(each).count()
     }
 
-    fn refill(
-        pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
-        wanted: u32,
-    ) -> FrameCount {
+    fn refill(pages: &LocalPages<'_, P, Self>, kind: Kind, wanted: u32) -> FrameCount {
+        let Kind { order, migratetype } = kind;
         let mut enough = order.to(Order::PAGEBLOCK);
         if enough.any(|order| !pages.pcp.list(order, migratetype).is_empty()) {
             return FrameCount::ZERO;
@@ -105,7 +98,7 @@ impl<P: Platform> Policy<P> for Owners {
             // A batch counts single frames.
             PcpMode::Fixed { .. } => u64::from(wanted).max(order.frames().get()),
         };
-        refill::refill(pages, order, migratetype, FrameCount::new(wanted))
+        refill::refill(pages, kind, FrameCount::new(wanted))
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 use super::owned::Owners;
 use crate::fallback::Step;
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use crate::skeleton::{Guard, LocalPages};
 use freehold::memmap::index::FrameIndex;
@@ -19,20 +20,20 @@ struct Refill<'a, P: Platform> {
     taken: u64,
 }
 
-/// Moves `wanted` frames or slightly more from the zone to a CPU's lists, in blocks of at least
-/// `order`; returns how many.
+/// Moves `wanted` frames or slightly more from the zone to a CPU's lists, in blocks of at least the
+/// order asked for; returns how many.
 pub(super) fn refill<P: Platform>(
     pages: &LocalPages<'_, P, Owners>,
-    order: Order,
-    migratetype: MigrateType,
+    kind: Kind,
     wanted: FrameCount,
 ) -> FrameCount {
+    let Kind { order, migratetype } = kind;
     let guard = pages.lock_zone();
     let mut refill = Refill { guard: &guard, pages, migratetype, wanted: wanted.get(), taken: 0 };
     refill.recover_partial_blocks(order);
     refill.take_whole_blocks();
     refill.take_chunks(order);
-    refill.take_as_ever(order);
+    refill.take_as_ever(kind);
     let taken = FrameCount::new(refill.taken);
     guard.sub_free(taken);
     taken
@@ -88,8 +89,9 @@ impl<P: Platform> Refill<'_, P> {
         if !affordable || pages.design.zone(pages.zone).is_below_high() {
             return;
         }
+        let whole = Kind { order: Order::PAGEBLOCK, migratetype };
         while self.is_short()
-            && let Some(block) = guard.buddy.take_smallest(Order::PAGEBLOCK, migratetype)
+            && let Some(block) = guard.buddy.take_smallest(whole)
         {
             pages.design.blocks.set_owner(block, Some(pages.cpu));
             self.put(block, Order::PAGEBLOCK, Tag::PcpBuddy);
@@ -116,12 +118,12 @@ impl<P: Platform> Refill<'_, P> {
 
     /// Phase 3: block by block of the requested order, with splitting and fallback, as in the
     /// baseline.
-    fn take_as_ever(&mut self, order: Order) {
+    fn take_as_ever(&mut self, kind: Kind) {
         let mut step = Step::default();
         while self.is_short()
-            && let Some(block) = self.guard.take(order, self.migratetype, &mut step)
+            && let Some(block) = self.guard.take(kind, &mut step)
         {
-            self.put(block, order, Tag::Pcp);
+            self.put(block, kind.order, Tag::Pcp);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::pageblock::BlockType::Movable;
 use crate::tests::{Workbench, ZONE, fixed};
 use freehold::designs::traits::{Inspect, Upkeep};
 use freehold::platform::SharedCell;
-use freehold::units::CpuId;
+use freehold::units::{CpuId, MigrateType};
 
 type Bench = Workbench<Owners>;
 
@@ -29,9 +29,8 @@ fn remembered(bench: &Bench, cpu: usize) -> Vec<u32> {
 
 fn refill(bench: &Bench, order: u8, wanted: u64) -> u64 {
     let pages = bench.pages(0);
-    let (order, wanted) = (Order::new(order), FrameCount::new(wanted));
-    let of = MigrateType::Movable;
-    let taken = refill::refill(&pages, order, of, wanted).get();
+    let kind = Kind { order: Order::new(order), migratetype: MigrateType::Movable };
+    let taken = refill::refill(&pages, kind, FrameCount::new(wanted)).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken
 }

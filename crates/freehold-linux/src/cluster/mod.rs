@@ -25,6 +25,7 @@ use super::skeleton::{
 };
 use crate::buddy::FreeLists;
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::designs::{Setting, SettingError};
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
@@ -122,20 +123,14 @@ impl<P: Platform> Parts<P> for Clustered {
 impl<P: Platform> Policy<P> for Clustered {
     const MERGES_LATE: bool = true;
 
-    fn refill(
-        pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
-        wanted: u32,
-    ) -> FrameCount {
-        let cut = match order {
-            Order::ZERO => refill_by_clusters(pages, migratetype, wanted),
+    fn refill(pages: &LocalPages<'_, P, Self>, kind: Kind, wanted: u32) -> FrameCount {
+        let cut = match kind.order {
+            Order::ZERO => refill_by_clusters(pages, kind.migratetype, wanted),
             _ => 0,
         };
         let mut taken = FrameCount::new(u64::from(cut));
         if cut < wanted {
-            let left = wanted - cut;
-            taken += refill_one_by_one(pages, order, migratetype, left);
+            taken += refill_one_by_one(pages, kind, wanted - cut);
         }
         taken
     }

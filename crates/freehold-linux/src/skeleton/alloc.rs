@@ -4,6 +4,7 @@ use super::counters::CpuEvents;
 use super::{Guard, LocalPages, Policy, Skeleton};
 use crate::fallback::Step;
 use crate::frame::FrameState;
+use crate::kind::Kind;
 use crate::pcp_tuning::PcpMode;
 use freehold::Error;
 use freehold::designs::Context;
@@ -13,7 +14,7 @@ use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::{Platform, SharedCell};
 use freehold::request::Request;
 use freehold::stat::NumaExceptions;
-use freehold::units::{FrameCount, MigrateType, Order, Pfn};
+use freehold::units::{FrameCount, Pfn};
 use freehold::zone::watermark::Watermark;
 
 impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
@@ -21,15 +22,15 @@ impl<P: Platform, Y: Policy<P>> Alloc<P> for Skeleton<P, Y> {
     /// it on a list.
     #[inline(always)]
     fn alloc_fast(&self, context: Context<'_, P>, request: Request) -> Option<Pfn> {
-        let (order, migratetype) = (request.order(), request.content());
-        Y::list(&self.mode, order, migratetype)?;
+        let kind = Kind::of(&request);
+        Y::list(&self.mode, kind)?;
         let cpu = context.cpu_here();
         let zone = context.topology.best_zone(cpu, request.effective_limit())?;
         if !self.may_take(zone, &request, request.depth().at_first()) {
             return None;
         }
         let pages = self.try_lock_here(context, zone)?;
-        let frame = pages.take_listed(order, migratetype)?;
+        let frame = pages.take_listed(kind)?;
         Some(self.frames.pfn_of(frame))
     }
 
@@ -106,7 +107,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     ) -> Option<FrameIndex> {
         self.usable(zones, request).filter(|&zone| self.may_take(zone, request, class)).find_map(
             |zone| {
-                let block = self.alloc_in(context, zone, request.order(), request.content())?;
+                let block = self.alloc_in(context, zone, Kind::of(request))?;
                 self.note_numa(context, zones, request, zone, request.order().frames());
                 Some(block)
             },
@@ -132,20 +133,14 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         self.zone(zone).watermark_ok(request.order(), class, request.effective_limit())
     }
 
-    fn alloc_in(
-        &self,
-        context: Context<'_, P>,
-        zone: ZoneIndex,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        if Y::list(&self.mode, order, migratetype).is_some()
+    fn alloc_in(&self, context: Context<'_, P>, zone: ZoneIndex, kind: Kind) -> Option<FrameIndex> {
+        if Y::list(&self.mode, kind).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
-            && let Some(frame) = pages.take_or_refill(order, migratetype)
+            && let Some(frame) = pages.take_or_refill(kind)
         {
             return Some(frame);
         }
-        self.alloc_directly(context, zone, order, migratetype)
+        self.alloc_directly(context, zone, kind)
     }
 
     /// Takes a block from the zone, bypassing the per-CPU lists: they do not hold its order, or
@@ -155,12 +150,11 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
-        order: Order,
-        migratetype: MigrateType,
+        kind: Kind,
     ) -> Option<FrameIndex> {
         let guard = self.lock_zone(context.platform, zone);
-        let block = self.take_for_user(&guard, order, migratetype, &mut Step::default())?;
-        let count = |events: &CpuEvents<P>| events.note_direct_alloc(order.frames());
+        let block = self.take_for_user(&guard, kind, &mut Step::default())?;
+        let count = |events: &CpuEvents<P>| events.note_direct_alloc(kind.order.frames());
         self.unlock_and_note(context, zone, guard, count);
         Some(block)
     }
@@ -169,43 +163,42 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     pub(super) fn take_for_user(
         &self,
         guard: &Guard<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
+        kind: Kind,
         step: &mut Step,
     ) -> Option<FrameIndex> {
-        let block = guard.take(order, migratetype, step)?;
-        self.frames.set_state(block, FrameState::allocated(order, migratetype));
-        guard.sub_free(order.frames());
+        let block = guard.take(kind, step)?;
+        self.frames.set_state(block, FrameState::allocated(kind));
+        guard.sub_free(kind.order.frames());
         Some(block)
     }
 }
 
 impl<P: Platform, Y: Policy<P>> LocalPages<'_, P, Y> {
     /// Takes a block off the lists, refilling them first if they have none.
-    fn take_or_refill(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
-        self.take_listed(order, migratetype).or_else(|| {
-            self.refill(order, migratetype);
-            self.take_listed(order, migratetype)
+    fn take_or_refill(&self, kind: Kind) -> Option<FrameIndex> {
+        self.take_listed(kind).or_else(|| {
+            self.refill(kind);
+            self.take_listed(kind)
         })
     }
 
     /// Takes a block off the lists, if there is one.
     #[inline(always)]
-    fn take_listed(&self, order: Order, migratetype: MigrateType) -> Option<FrameIndex> {
+    fn take_listed(&self, kind: Kind) -> Option<FrameIndex> {
         let LocalPages { design, pcp, .. } = self;
-        let frame = Y::take(self, order, migratetype)?;
-        design.frames.set_state(frame, FrameState::allocated(order, migratetype));
-        pcp.count.set(pcp.count.get() - order.frames().get() as u32);
+        let frame = Y::take(self, kind)?;
+        design.frames.set_state(frame, FrameState::allocated(kind));
+        pcp.count.set(pcp.count.get() - kind.order.frames().get() as u32);
         design.mode.note_alloc(pcp, 1);
         Some(frame)
     }
 
     /// Moves blocks from the zone to the lists, which have none of this kind.
     #[cold]
-    pub(super) fn refill(&self, order: Order, migratetype: MigrateType) {
+    pub(super) fn refill(&self, kind: Kind) {
         let LocalPages { design, pcp, .. } = self;
-        let wanted = design.mode.refill(pcp, order, design.zone(self.zone).is_below_high());
-        let taken = Y::refill(self, order, migratetype, wanted);
+        let wanted = design.mode.refill(pcp, kind.order, design.zone(self.zone).is_below_high());
+        let taken = Y::refill(self, kind, wanted);
         if taken == FrameCount::ZERO {
             return;
         }

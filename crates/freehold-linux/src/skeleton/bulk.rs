@@ -3,6 +3,7 @@
 use super::{LocalPages, Policy, Skeleton};
 use crate::fallback::Step;
 use crate::frame::FrameState;
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::designs::Context;
 use freehold::designs::traits::Bulk;
@@ -10,7 +11,7 @@ use freehold::error::{BulkFreeError, Error};
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::{Platform, SharedCell};
 use freehold::request::Request;
-use freehold::units::{FrameCount, MigrateType, Order, Pfn};
+use freehold::units::{FrameCount, Order, Pfn};
 use freehold::zone::watermark::Watermark;
 
 /// The locks are dropped after so many blocks, so that no CPU waits for a whole bulk.
@@ -82,7 +83,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         out: &mut [Pfn],
     ) -> usize {
         let request = &request;
-        let (order, migratetype) = (request.order(), request.content());
+        let (kind, order) = (Kind::of(request), request.order());
         let has_to_spare = |&zone: &ZoneIndex| {
             let marks = self.zone(zone).watermarks();
             let class = request.depth().at_first();
@@ -95,7 +96,7 @@ impl<P: Platform, Y: Policy<P>> Bulk<P> for Skeleton<P, Y> {
         let mut near =
             near.take_while(|&zone| Some(self.zone(zone).node()) == request.preferred_node());
         let Some(zone) = near.find(has_to_spare) else { return 0 };
-        if Y::list(&self.mode, order, migratetype).is_none() {
+        if Y::list(&self.mode, kind).is_none() {
             return 0;
         }
         let mut count = 0;
@@ -168,8 +169,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let (order, migratetype) = (request.order(), request.content());
-        if Y::list(&self.mode, order, migratetype).is_some()
+        if Y::list(&self.mode, Kind::of(request)).is_some()
             && let Some(pages) = self.try_lock_here(context, zone)
         {
             let count = self.take_many_or_refill(&pages, request, &may_take, out);
@@ -190,34 +190,28 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let (order, migratetype) = (request.order(), request.content());
-        match self.take_many_listed(pages, order, migratetype, out) {
+        let kind = Kind::of(request);
+        match self.take_many_listed(pages, kind, out) {
             0 => {
-                pages.refill(order, migratetype);
+                pages.refill(kind);
                 let blocks = if may_take() { out.len() } else { 1 };
-                self.take_many_listed(pages, order, migratetype, &mut out[..blocks])
+                self.take_many_listed(pages, kind, &mut out[..blocks])
             }
             count => count,
         }
     }
 
-    fn take_many_listed(
-        &self,
-        pages: &LocalPages<'_, P, Y>,
-        order: Order,
-        migratetype: MigrateType,
-        out: &mut [Pfn],
-    ) -> usize {
-        let state = FrameState::allocated(order, migratetype);
+    fn take_many_listed(&self, pages: &LocalPages<'_, P, Y>, kind: Kind, out: &mut [Pfn]) -> usize {
+        let state = FrameState::allocated(kind);
         let (room, mut slots) = (out.len(), out.iter_mut());
-        let count = Y::take_many(pages, order, migratetype, room, |block| {
+        let count = Y::take_many(pages, kind, room, |block| {
             self.frames.set_state(block, state);
             if let Some(slot) = slots.next() {
                 *slot = self.frames.pfn_of(block);
             }
         });
         let pcp = &pages.pcp;
-        pcp.count.set(pcp.count.get() - ((count as u32) << order.get()));
+        pcp.count.set(pcp.count.get() - ((count as u32) << kind.order.get()));
         self.mode.note_alloc(pcp, count);
         count
     }
@@ -231,19 +225,18 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         may_take: impl Fn() -> bool,
         out: &mut [Pfn],
     ) -> usize {
-        let (order, migratetype) = (request.order(), request.content());
+        let kind = Kind::of(request);
         let guard = self.lock_zone(context.platform, zone);
         let (mut step, mut count) = (Step::default(), 0);
         for slot in out {
             if !may_take() {
                 break;
             }
-            let block = self.take_for_user(&guard, order, migratetype, &mut step);
-            let Some(block) = block else { break };
+            let Some(block) = self.take_for_user(&guard, kind, &mut step) else { break };
             *slot = self.frames.pfn_of(block);
             count += 1;
         }
-        let frames = FrameCount::new((count as u64) << order.get());
+        let frames = FrameCount::new((count as u64) << kind.order.get());
         self.unlock_and_note(context, zone, guard, |events| events.note_direct_alloc(frames));
         count
     }
@@ -253,7 +246,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         let Some(first) = run.next() else { return };
         let (zone, of) = self.blocks.of_used(first);
         if let Some(migratetype) = of.migratetype()
-            && let Some(list) = Y::list(&self.mode, order, migratetype)
+            && let Some(list) = Y::list(&self.mode, Kind { order, migratetype })
         {
             let (here, pin) = context.pin();
             let home = Y::home(self, here, first);

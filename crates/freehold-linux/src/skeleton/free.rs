@@ -2,6 +2,7 @@
 
 use super::{Guard, LocalPages, Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::Error;
 use freehold::designs::Context;
@@ -117,7 +118,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn put_claimed(&self, context: Context<'_, P>, frame: FrameIndex, order: Order) {
         let (zone, of) = self.blocks.of_used(frame);
         if let Some(migratetype) = of.migratetype()
-            && let Some(list) = Y::list(&self.mode, order, migratetype)
+            && let Some(list) = Y::list(&self.mode, Kind { order, migratetype })
         {
             let (here, pin) = context.pin();
             let home = Y::home(self, here, frame);

@@ -6,6 +6,7 @@
 use super::walk::Walk;
 use super::{Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use freehold::Error;
 use freehold::compact::{Migrate, MigrateError};
@@ -172,7 +173,7 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
             let order = at.largest_before(end);
             let guard = self.design.lock_zone(self.context.platform, self.zone);
             guard.buddy.take_frames(at, order);
-            let state = FrameState::allocated(order, MigrateType::Unmovable);
+            let state = FrameState::allocated(Kind { order, migratetype: MigrateType::Unmovable });
             self.design.frames.set_state(at, state);
             guard.add_isolated(-(order.frames().get() as i64));
             at = at.after(order);

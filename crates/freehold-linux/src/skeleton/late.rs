@@ -14,6 +14,7 @@ use super::walk::{WINDOW_FRAMES, Walk};
 use super::{Policy, Skeleton};
 use crate::fallback::Step;
 use crate::frame::Tag;
+use crate::kind::Kind;
 use freehold::designs::Context;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
@@ -118,7 +119,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
         }
         // What other calls merged, or freed, since this one looked there.
         self.allows(zone, request, request.depth())
-            .then(|| self.alloc_directly(context, zone, order, request.content()))
+            .then(|| self.alloc_directly(context, zone, Kind::of(request)))
             .flatten()
     }
 
@@ -194,9 +195,9 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
             }
             if let Some(request) = request {
                 // Only under the lock do counts and level agree.
-                let (order, content) = (request.order(), request.content());
                 if self.allows(zone, request, request.depth()) {
-                    merged.taken = self.take_for_user(&guard, order, content, &mut Step::default());
+                    let kind = Kind::of(request);
+                    merged.taken = self.take_for_user(&guard, kind, &mut Step::default());
                 }
                 merged.denied = reason != For::Compaction
                     && merged.taken.is_none()

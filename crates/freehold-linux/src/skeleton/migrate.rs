@@ -4,6 +4,7 @@
 use super::walk::{WINDOW_FRAMES, Walk};
 use super::{Guard, Policy, Skeleton};
 use crate::frame::{FrameState, FrameTable, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use crate::stack::Stack;
 use freehold::compact::state::Scanners;
@@ -161,7 +162,10 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             return;
         };
         self.in_flight = Some((to, order));
-        frames.set_state(to, FrameState::allocated(order, MigrateType::Movable));
+        frames.set_state(
+            to,
+            FrameState::allocated(Kind { order, migratetype: MigrateType::Movable }),
+        );
         let from_pfn = frames.pfn_of(from);
         match self.owner.migrate(from_pfn, frames.pfn_of(to), order) {
             Ok(()) => {
@@ -196,7 +200,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
     fn recall(&mut self) {
         let frames = &self.design.frames;
         let Some((to, order)) = self.in_flight.take() else { return };
-        let state = FrameState::allocated(order, MigrateType::Movable);
+        let state = FrameState::allocated(Kind { order, migratetype: MigrateType::Movable });
         if frames.claim(to, state, state.retag(Tag::Claimed)) {
             self.targets.put(frames, to, order);
         } else {
@@ -321,16 +325,16 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
     /// Takes the free block that `part` has become a part of, if it serves the request.
     fn capture(&mut self, guard: &Guard<'_, P, Y>, part: FrameIndex) -> Option<FrameIndex> {
         let request = self.request?;
-        let (order, migratetype) = (request.order(), request.content());
+        let (kind, order) = (Kind::of(request), request.order());
         let frames = &self.design.frames;
         let mut larger = order.to(Order::BUDDY_MAX);
         let from = larger.find(|&from| frames.state(part.head(from)).is(Tag::Buddy, from))?;
         let allowed = self.design.allows(self.zone, request, request.depth());
         let block = part.head(from);
-        if !allowed || !guard.capture(block, from, order, migratetype) {
+        if !allowed || !guard.capture(block, from, kind) {
             return None;
         }
-        frames.set_state(block, FrameState::allocated(order, migratetype));
+        frames.set_state(block, FrameState::allocated(kind));
         guard.sub_free(order.frames());
         self.handed_out += order.frames();
         Some(block)

@@ -4,6 +4,7 @@ use super::{LocalPages, Parts, Skeleton};
 use crate::buddy::FreeLists;
 use crate::fallback::Step;
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use crate::pcp::{LISTS, list_index, list_order};
 use crate::pcp_tuning::PcpMode;
@@ -22,44 +23,34 @@ pub trait Policy<P: Platform>: Parts<P> {
     /// Whether frames may be left unmerged on the zone's free lists.
     const MERGES_LATE: bool = false;
 
-    /// The list that holds blocks of this order and type, if there is one.
+    /// The list that holds blocks of this kind, if there is one.
     #[inline(always)]
-    fn list(mode: &PcpMode, order: Order, migratetype: MigrateType) -> Option<usize> {
-        mode.caches(order).then(|| list_index(order, migratetype))
+    fn list(mode: &PcpMode, kind: Kind) -> Option<usize> {
+        mode.caches(kind.order).then(|| list_index(kind.order, kind.migratetype))
     }
 
     /// Takes a block off a CPU's lists, if there is one.
     #[inline(always)]
-    fn take(
-        pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
-    ) -> Option<FrameIndex> {
-        pages.pcp.list(order, migratetype).pop_front(&pages.design.frames)
+    fn take(pages: &LocalPages<'_, P, Self>, kind: Kind) -> Option<FrameIndex> {
+        pages.pcp.list(kind.order, kind.migratetype).pop_front(&pages.design.frames)
     }
 
     /// Takes up to `count` blocks off a CPU's lists; returns how many there were.
     #[inline(always)]
     fn take_many(
         pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
+        kind: Kind,
         count: usize,
         each: impl FnMut(FrameIndex),
     ) -> usize {
-        let list = pages.pcp.list(order, migratetype);
+        let list = pages.pcp.list(kind.order, kind.migratetype);
         list.pop_front_many(&pages.design.frames, count, each)
     }
 
     /// Moves about `wanted` blocks from the zone to the lists of a CPU that has none; returns how
     /// many frames.
-    fn refill(
-        pages: &LocalPages<'_, P, Self>,
-        order: Order,
-        migratetype: MigrateType,
-        wanted: u32,
-    ) -> FrameCount {
-        refill_one_by_one(pages, order, migratetype, wanted)
+    fn refill(pages: &LocalPages<'_, P, Self>, kind: Kind, wanted: u32) -> FrameCount {
+        refill_one_by_one(pages, kind, wanted)
     }
 
     /// The CPU whose lists a block goes to that is freed on CPU `here`.
@@ -129,10 +120,10 @@ pub trait Policy<P: Platform>: Parts<P> {
 /// longer than a small one.
 pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
     pages: &LocalPages<'_, P, Y>,
-    order: Order,
-    migratetype: MigrateType,
+    kind: Kind,
     wanted: u32,
 ) -> FrameCount {
+    let Kind { order, migratetype } = kind;
     let mut taken = FrameCount::ZERO;
     let of = BlockType::of(migratetype);
     let LocalPages { design, pcp, .. } = pages;
@@ -146,7 +137,7 @@ pub(crate) fn refill_one_by_one<P: Platform, Y: Policy<P>>(
         let guard = pages.lock_zone();
         let (mut step, mut of_batch) = (Step::default(), FrameCount::ZERO);
         for _ in 0..left.min(most) {
-            let Some(block) = guard.take(order, migratetype, &mut step) else {
+            let Some(block) = guard.take(kind, &mut step) else {
                 left = 0;
                 break;
             };

@@ -3,6 +3,7 @@
 
 use super::{Guard, Policy, Skeleton};
 use crate::frame::{FrameState, Tag};
+use crate::kind::Kind;
 use crate::pageblock::BlockType;
 use crate::pcp::{LISTS, PerCpuPages, list_order};
 use freehold::designs::Context;
@@ -133,7 +134,7 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     fn list_of(&self, state: FrameState) -> Option<usize> {
         let kept = matches!(state.tag(), Tag::Pcp | Tag::PcpBuddy);
         let (order, migratetype) = (state.order()?, state.block_type().migratetype()?);
-        if kept { Y::list(&self.mode, order, migratetype) } else { None }
+        if kept { Y::list(&self.mode, Kind { order, migratetype }) } else { None }
     }
 
     /// Walks a list, checks its links and its blocks, and adds up what `check` returns.
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(link, Some(Rule::LinksAgree));
         let counted = broken(|bench| bench.lock().buddy.lists.note(FOUR, of, 1));
         assert_eq!(counted, Some(Rule::BlocksCounted));
-        let used = FrameState::allocated(FOUR, MigrateType::Movable);
+        let used = FrameState::allocated(Kind { order: FOUR, migratetype: MigrateType::Movable });
         assert_eq!(broken(|bench| set(bench, 4, used)), Some(Rule::ListMatchesMark));
         assert_eq!(broken(|bench| set(bench, 5, FrameState::HOLE)), Some(Rule::TailsUnmarked));
         let blocks = |how: fn(&Bench, FrameIndex)| broken(|bench| how(bench, FrameIndex(512)));
