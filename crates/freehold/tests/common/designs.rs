@@ -4,17 +4,20 @@ use freehold::Order;
 use freehold::designs::Settings;
 use freehold_linux::zone_lock::ZoneLockSettings;
 
-/// Generates a test from each generic function for each design on this platform. A new design is
-/// one line here.
+/// Generates a test from each generic function for each design on this platform, or for those of
+/// Linux. A new design is one line here.
 macro_rules! test_designs {
     ($platform:ident: $tests:tt) => {
+        test_designs!($platform, of Linux: $tests);
+        test_designs!(llfree, freehold_llfree::Llfree<super::$platform>, $tests);
+        test_designs!(freehold_design, freehold::designs::Freehold<super::$platform>, $tests);
+    };
+    ($platform:ident, of Linux: $tests:tt) => {
         test_designs!(zone_lock, freehold_linux::ZoneLock<super::$platform>, $tests);
         test_designs!(lazy_merge, freehold_linux::LazyMerge<super::$platform>, $tests);
         test_designs!(cluster, freehold_linux::Cluster<super::$platform>, $tests);
         test_designs!(merge_ahead, freehold_linux::MergeAhead<super::$platform>, $tests);
         test_designs!(block_owner, freehold_linux::BlockOwner<super::$platform>, $tests);
-        test_designs!(llfree, freehold_llfree::Llfree<super::$platform>, $tests);
-        test_designs!(freehold_design, freehold::designs::Freehold<super::$platform>, $tests);
     };
     ($module:ident, $design:ty, [$($test:ident),* $(,)?]) => {
         mod $module {

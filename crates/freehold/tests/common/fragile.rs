@@ -191,8 +191,7 @@ pub(crate) fn survive(at: u64, act: impl FnOnce()) -> Option<u64> {
 pub(crate) fn with_config<R>(act: impl FnOnce(&Config<'_>) -> R) -> R {
     let range = |start| MemoryRange::new(Pfn::new(start), FrameCount::new(32));
     let ranges = [range(100), range(600).in_zone(ZoneKind::Movable)];
-    let min_free = Some(FrameCount::ZERO);
-    act(&Config::new(&ranges, &[NodeId::new(0); 2]).min_free(min_free))
+    act(&Config::new(&ranges, &[NodeId::new(0); 2]).min_free(FrameCount::ZERO))
 }
 
 /// Numbers of calls to panic at: all of the first ones, and then some of the others, until `done`.

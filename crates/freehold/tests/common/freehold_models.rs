@@ -4,6 +4,7 @@ use freehold::designs::{DoubleFree, Freehold, FreeholdSettings};
 use freehold::platform::Platform;
 use freehold::{Census, Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use loom::sync::Arc;
+use loom::thread::JoinHandle;
 
 use super::loom_platform::LoomPlatform;
 pub(crate) use super::loom_runs::explore;
@@ -53,9 +54,19 @@ pub(crate) fn build_as<P: Platform + Default>(
     settings: &FreeholdSettings,
 ) -> Arc<Frames<P>> {
     let cpus = vec![NodeId::new(0); cpus];
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config::new(ranges, &cpus).min_free(min_free);
+    let config = Config::new(ranges, &cpus).min_free(FrameCount::new(min_free));
     Arc::new(Machine::new(P::default(), &config, settings))
+}
+
+/// Runs `other` on another CPU of the machine, with what this thread has a share of, too.
+pub(crate) fn on_cpu_with<P: Platform, U: 'static, R: 'static>(
+    machine: &Arc<Frames<P>>,
+    cpu: u32,
+    with: &Arc<U>,
+    other: impl FnOnce(&Frames<P>, &U) -> R + 'static,
+) -> JoinHandle<R> {
+    let with = Arc::clone(with);
+    on_cpu(machine, cpu, move |machine| other(machine, &with))
 }
 
 pub(crate) fn frame() -> Request {

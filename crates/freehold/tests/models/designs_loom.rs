@@ -7,6 +7,7 @@
 //! Of several loads before a write, loom remembers only the last, and so would miss that the write
 //! could have come before the others. Therefore the writing thread is the one that runs first.
 
+use crate::freehold_models::frame;
 use crate::loom_platform::{LoomPlatform, run_on};
 use crate::loom_runs::explore;
 use crate::loom_threads::on_cpu;
@@ -49,10 +50,6 @@ pub(crate) fn check_whole<P: Platform, D: Design<P>>(machine: &Machine<P, D>) {
     assert_eq!((census.free, census.per_cpu), (census.managed, FrameCount::ZERO));
     let events = machine.events();
     assert_eq!(events.allocated, events.freed);
-}
-
-fn frame() -> Request {
-    Request::new(Order::ZERO)
 }
 
 fn free<P: Platform, D: Design<P>>(machine: &Machine<P, D>, frame: Pfn) {

@@ -27,14 +27,14 @@ fn alloc<P: Platform>(machine: &Frames<P>) -> u64 {
 
 /// What a thread wrote into a frame: loom panics if two threads that had it are not ordered.
 #[derive(Clone)]
-struct Content(Arc<LoomCell<u64>>);
+pub(crate) struct Content(Arc<LoomCell<u64>>);
 
 impl Content {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Content(Arc::new(LoomCell::new(0)))
     }
 
-    fn touch(&self) {
+    pub(crate) fn touch(&self) {
         self.0.set(self.0.get() + 1);
     }
 }
@@ -76,44 +76,49 @@ fn a_remote_free_in_two_steps_is_caught() {
     remote_free_against_collection::<Broken<false, true>>();
 }
 
-/// Two pageblocks are queued while their holder takes the stacks of its remote queue.
-#[test]
-fn two_pageblocks_are_queued_while_the_holder_collects() {
-    explore(2, || {
-        let machine = full::<Sound>(3);
+/// Of so many pageblocks, all full, two are queued, by frees of these frames, while their holder
+/// takes the stacks of its remote queue.
+fn two_are_queued(blocks: u64, frames: [u64; 2]) {
+    explore(2, move || {
+        let machine = full_of::<Sound>(blocks, 3);
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
-        let other = on_cpu(&machine, 2, |machine| free(machine, BLOCK + 3));
+        let other = on_cpu(&machine, 2, move |machine| free(machine, frames[1]));
         run_on(1);
-        free(&machine, 7);
+        free(&machine, frames[0]);
         join(owner).expect("the CPU exists");
         join(other);
-        check_held(&machine, ALL - 2);
+        check_held(&machine, blocks * BLOCK - 2);
     });
 }
 
-/// The same with two pageblocks that reach one stack: the third and the fourth.
+#[test]
+fn two_pageblocks_are_queued_while_the_holder_collects() {
+    two_are_queued(2, [7, BLOCK + 3]);
+}
+
+/// They reach one stack: the third and the fourth.
 #[test]
 fn two_pageblocks_come_to_one_stack_while_the_holder_collects() {
-    explore(2, || {
-        let machine = full_of::<Sound>(4, 3);
-        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
-        let other = on_cpu(&machine, 2, |machine| free(machine, 3 * BLOCK + 3));
-        run_on(1);
-        free(&machine, 2 * BLOCK + 7);
-        join(owner).expect("the CPU exists");
-        join(other);
-        check_held(&machine, 4 * BLOCK - 2);
-    });
+    two_are_queued(4, [2 * BLOCK + 7, 3 * BLOCK + 3]);
+}
+
+/// CPU 1 frees a frame while another CPU makes a call. Users hold so many frames then.
+fn free_beside<P: Platform + Default + Send + Sync>(
+    machine: &Arc<Frames<P>>,
+    cpu: u32,
+    call: fn(&Frames<P>) -> Result<(), Error>,
+    held: u64,
+) {
+    let other = on_cpu(machine, cpu, call);
+    run_on(1);
+    free(machine, 7);
+    join(other).expect("the CPU exists");
+    check_held(machine, held);
 }
 
 fn push_against_drain<P: Platform + Default + Send + Sync>() {
     explore(2, || {
-        let machine = full::<P>(2);
-        let owner = on_cpu(&machine, 0, |machine| machine.drain(CpuId::new(0)));
-        run_on(1);
-        free(&machine, 7);
-        join(owner).expect("the CPU exists");
-        check_held(&machine, ALL - 1);
+        free_beside(&full::<P>(2), 0, |machine| machine.drain(CpuId::new(0)), ALL - 1);
     });
 }
 
@@ -151,12 +156,7 @@ fn full_and_queued(cpus: usize) -> Arc<Frames<Sound>> {
 #[test]
 fn a_frame_is_freed_while_its_pageblock_is_unqueued() {
     explore(3, || {
-        let machine = full_and_queued(2);
-        let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
-        run_on(1);
-        free(&machine, 7);
-        join(owner).expect("the CPU exists");
-        check_held(&machine, ALL - 1);
+        free_beside(&full_and_queued(2), 0, |machine| machine.tick(CpuId::new(0)), ALL - 1);
     });
 }
 
@@ -219,17 +219,17 @@ fn to_steal(cpus: usize) -> (Arc<Frames<Sound>>, u64) {
     (machine, frame)
 }
 
-/// An allocation makes another CPU's cache release a pageblock while that CPU frees into it.
-#[test]
-fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
-    explore(1, || {
-        let ((machine, held), content) = (to_steal(2), Content::new());
+/// An allocation makes another CPU's cache release a pageblock while a CPU frees into it.
+fn a_cache_releases_a_pageblock(cpus: usize, freeing: u32) {
+    explore(1, move || {
+        let ((machine, held), content) = (to_steal(cpus), Content::new());
         let theirs = content.clone();
         let thief = on_cpu(&machine, 1, move |machine| {
             if alloc(machine) == held {
                 theirs.touch();
             }
         });
+        run_on(freeing);
         content.touch();
         free(&machine, held);
         join(thief);
@@ -237,23 +237,14 @@ fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
     });
 }
 
-/// The same while a third CPU frees into it.
+#[test]
+fn a_cache_releases_a_pageblock_while_its_cpu_frees() {
+    a_cache_releases_a_pageblock(2, 0);
+}
+
 #[test]
 fn a_cache_releases_a_pageblock_while_another_cpu_frees() {
-    explore(1, || {
-        let ((machine, held), content) = (to_steal(3), Content::new());
-        let theirs = content.clone();
-        let thief = on_cpu(&machine, 1, move |machine| {
-            if alloc(machine) == held {
-                theirs.touch();
-            }
-        });
-        run_on(2);
-        content.touch();
-        free(&machine, held);
-        join(thief);
-        check_held(&machine, BLOCK + 1);
-    });
+    a_cache_releases_a_pageblock(3, 2);
 }
 
 /// An allocation drains all caches while a pageblock is pushed on the remote queue of one of them:
@@ -295,11 +286,7 @@ fn a_pageblock_is_acquired_while_another_cpu_frees() {
 fn a_pageblock_is_released_while_another_cpu_frees() {
     explore(2, || {
         let machine = active::<Sound>(3);
-        let drain = on_cpu(&machine, 2, |machine| machine.drain(CpuId::new(0)));
-        run_on(1);
-        free(&machine, 7);
-        join(drain).expect("the CPU exists");
-        check_held(&machine, BLOCK - 1);
+        free_beside(&machine, 2, |machine| machine.drain(CpuId::new(0)), BLOCK - 1);
     });
 }
 

@@ -11,7 +11,8 @@ use freehold::{Error, Migrate, MigrateError, Order, Pfn, Request};
 use loom::sync::{Arc, Mutex};
 
 use crate::freehold_models::{
-    BLOCK, Frames, Sound, build_of, check_held, explore, frame, free, join, on_cpu, range, take,
+    BLOCK, Frames, Sound, build_of, check_held, explore, frame, free, join, on_cpu_with, range,
+    take,
 };
 use crate::loom_platform::LoomCell;
 
@@ -86,10 +87,7 @@ fn explore_moves(model: impl Fn() -> Arc<User> + Send + Sync + 'static) {
 fn content_is_freed_while_it_is_compacted() {
     explore_moves(|| {
         let (machine, user) = build(4, &[1]);
-        let other = {
-            let user = Arc::clone(&user);
-            on_cpu(&machine, 1, move |machine| user.free_first(machine))
-        };
+        let other = on_cpu_with(&machine, 1, &user, |machine, user| user.free_first(machine));
         machine.compact(&*user);
         join(other);
         check_held(&machine, 0);
@@ -104,13 +102,10 @@ fn a_frame_is_freed_where_content_is_compacted_to() {
         let (machine, user) = build(2, &[1, BLOCK]);
         let content = user.at.lock().expect("no thread panicked").pop().flatten();
         let freed = content.expect("there are two");
-        let other = {
-            let user = Arc::clone(&user);
-            on_cpu(&machine, 1, move |machine| {
-                user.touch(freed);
-                free(machine, freed.get());
-            })
-        };
+        let other = on_cpu_with(&machine, 1, &user, move |machine, user| {
+            user.touch(freed);
+            free(machine, freed.get());
+        });
         machine.compact(&*user);
         join(other);
         check_held(&machine, 1);
@@ -123,10 +118,7 @@ fn a_frame_is_freed_where_content_is_compacted_to() {
 fn a_frame_is_allocated_where_content_is_compacted_to() {
     explore_moves(|| {
         let (machine, user) = build(2, &[0, 1]);
-        let other = {
-            let user = Arc::clone(&user);
-            on_cpu(&machine, 1, move |machine| _ = machine.compact(&*user))
-        };
+        let other = on_cpu_with(&machine, 1, &user, |machine, user| _ = machine.compact(user));
         // It fails if the compaction has taken both frames, and not given back others by then.
         let got = machine.alloc(frame());
         got.iter().for_each(|&got| user.touch(got));
@@ -147,10 +139,7 @@ fn content_is_freed_while_a_block_is_made_of_its_place() {
         let (machine, user) = build(8, &[1, 5, BLOCK + 1, BLOCK + 5]);
         let large = Request::new(Order::new(2));
         assert_eq!(machine.alloc(large), Err(Error::OutOfMemory));
-        let other = {
-            let user = Arc::clone(&user);
-            on_cpu(&machine, 1, move |machine| user.free_first(machine))
-        };
+        let other = on_cpu_with(&machine, 1, &user, |machine, user| user.free_first(machine));
         let made = machine.alloc_compacting(large, &*user).expect("content can be moved");
         (0..4).for_each(|nth| user.touch(Pfn::new(made.get() + nth)));
         join(other);

@@ -11,20 +11,32 @@ use freehold::designs::FreeholdSettings;
 use freehold::{CpuId, Error, FrameCount, Order, Pfn, Request};
 use loom::sync::Arc;
 
-/// Two frees of one frame at once, on these CPUs, while CPU 0 holds the pageblock: one or both
-/// succeed, and the latter is counted when the frame is collected.
+fn free_seventh(machine: &Frames<Sound>) -> Result<(), Error> {
+    machine.free(Pfn::new(7), Order::ZERO)
+}
+
+/// Two frees of one frame at once, on these CPUs.
+fn free_twice(machine: &Arc<Frames<Sound>>, cpus: [u32; 2]) -> [Result<(), Error>; 2] {
+    let other = on_cpu(machine, cpus[1], free_seventh);
+    run_on(cpus[0]);
+    [free_seventh(machine), join(other)]
+}
+
+fn successes(outcomes: &[Result<(), Error>]) -> u64 {
+    outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64
+}
+
+/// While CPU 0 holds the pageblock, one or both succeed, and the latter is counted when the frame
+/// is collected.
 fn free_one_frame_twice(cpus: [u32; 2]) {
     explore(2, move || {
         let machine = active::<Sound>(3);
-        let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
-        run_on(cpus[0]);
-        let mine = machine.free(Pfn::new(7), Order::ZERO);
-        let outcomes = [mine, join(other)];
-        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        let outcomes = free_twice(&machine, cpus);
+        let freed = successes(&outcomes);
         assert!(
             freed > 0 && outcomes.iter().flat_map(|it| it.err()).all(|it| it == Error::DoubleFree)
         );
-        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        assert_eq!(free_seventh(&machine), Err(Error::DoubleFree));
         check_held(&machine, BLOCK - 1);
         assert_eq!(machine.events().double_frees_late.get(), freed - 1);
     });
@@ -47,10 +59,7 @@ fn of_two_frees_of_one_frame_exactly_one_succeeds() {
     for cpus in [[0, 1], [1, 0], [1, 2]] {
         explore(2, move || {
             let machine = active_with::<Sound>(&exact(), 3);
-            let other = on_cpu(&machine, cpus[1], |machine| machine.free(Pfn::new(7), Order::ZERO));
-            run_on(cpus[0]);
-            let mine = machine.free(Pfn::new(7), Order::ZERO);
-            let mut outcomes = [mine, join(other)];
+            let mut outcomes = free_twice(&machine, cpus);
             outcomes.sort_by_key(Result::is_err);
             assert_eq!(outcomes, [Ok(()), Err(Error::DoubleFree)]);
             check_held(&machine, BLOCK - 1);
@@ -65,14 +74,13 @@ fn of_two_frees_of_one_frame_exactly_one_succeeds() {
 fn a_frame_is_freed_twice_while_its_pageblock_is_used() {
     explore(2, || {
         let machine = active_with::<Sound>(&exact(), 3);
-        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        let other = on_cpu(&machine, 1, free_seventh);
         let user = on_cpu(&machine, 0, |machine| {
             machine.drain(CpuId::new(0)).expect("the CPU exists");
             machine.alloc(frame()).expect("memory is free")
         });
         run_on(2);
-        let mine = machine.free(Pfn::new(7), Order::ZERO);
-        let freed = u64::from(mine.is_ok()) + u64::from(join(other).is_ok());
+        let freed = successes(&[free_seventh(&machine), join(other)]);
         let again = u64::from(join(user) == Pfn::new(7));
         assert!((1..=1 + again).contains(&freed), "{freed} frees, {again} allocations");
         check_held(&machine, BLOCK + 1 - freed);
@@ -89,13 +97,12 @@ fn a_frame_is_freed_twice_while_it_becomes_part_of_a_block() {
         take(&machine, BLOCK);
         run_on(2);
         free(&machine, 6);
-        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
+        let other = on_cpu(&machine, 1, free_seventh);
         let user = on_cpu(&machine, 0, |machine| {
             machine.drain(CpuId::new(0)).expect("the CPU exists");
             machine.alloc(Request::new(Order::new(1)))
         });
-        let freed = [machine.free(Pfn::new(7), Order::ZERO), join(other)];
-        let freed = freed.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        let freed = successes(&[free_seventh(&machine), join(other)]);
         let taken = join(user).map_or(0, |_| 2);
         assert!((1..=1 + taken / 2).contains(&freed), "{freed} frees, {taken} frames");
         check_held(&machine, BLOCK - 1 - freed + taken);
@@ -122,10 +129,8 @@ fn the_last_frame_of_a_pageblock_is_freed_locally_and_remotely() {
     explore(2, || {
         let machine = full::<Sound>(2);
         (0..BLOCK).filter(|&frame| frame != 7).for_each(|frame| free(&machine, frame));
-        let other = on_cpu(&machine, 1, |machine| machine.free(Pfn::new(7), Order::ZERO));
-        run_on(0);
-        let outcomes = [machine.free(Pfn::new(7), Order::ZERO), join(other)];
-        let freed = outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+        let outcomes = free_twice(&machine, [0, 1]);
+        let freed = successes(&outcomes);
         assert!(freed > 0, "{outcomes:?}");
         assert_eq!(machine.events().double_frees_late.get(), freed - 1);
         take(&machine, 8);
@@ -143,7 +148,7 @@ fn a_frame_is_freed_again_while_the_holder_collects() {
         let owner = on_cpu(&machine, 0, |machine| machine.tick(CpuId::new(0)));
         run_on(1);
         free(&machine, 7);
-        assert_eq!(machine.free(Pfn::new(7), Order::ZERO), Err(Error::DoubleFree));
+        assert_eq!(free_seventh(&machine), Err(Error::DoubleFree));
         join(owner).expect("the CPU exists");
         check_held(&machine, ALL - 1);
     });

@@ -131,22 +131,39 @@ fn two_cpus_revoke_at_once() {
     });
 }
 
+/// What the owner of a lease does with it meanwhile.
+#[derive(Clone, Copy)]
+enum Act {
+    Keeps,
+    Renews,
+    Ends,
+}
+
+impl Act {
+    /// Does it, and returns the lease that the owner has then.
+    fn on<'a>(self, machine: &'a Frames<Sound>, mut lease: Lease<'a, Sound>) -> Lease<'a, Sound> {
+        match self {
+            Act::Keeps => {}
+            Act::Renews => lease.renew(),
+            Act::Ends => {
+                drop(lease);
+                lease = machine.lease(CPU).expect("there is no other lease");
+            }
+        }
+        lease
+    }
+}
+
 /// The owner ends its lease, or finds it revoked and takes the caches again, while another CPU
 /// drains them.
 #[test]
 fn a_lease_ends_and_is_renewed_while_another_cpu_drains() {
-    for renews in [false, true] {
+    for act in [Act::Ends, Act::Renews] {
         explore(2, move || {
             let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
             let other = on_cpu(&machine, 1, |machine| machine.drain(CPU));
             run_on(2);
-            let mut lease = resume(&machine, parked);
-            if renews {
-                lease.renew();
-            } else {
-                drop(lease);
-                lease = machine.lease(CPU).expect("there is no other lease");
-            }
+            let lease = act.on(&machine, resume(&machine, parked));
             let taken = work(&lease, &contents);
             drop(lease);
             join(other).expect("the CPU exists");
@@ -215,7 +232,7 @@ fn two_owners_revoke_each_other() {
 /// only in the last case the drain gets what the caches hold.
 #[test]
 fn a_lease_is_given_back_without_a_barrier() {
-    for act in [Act::Works, Act::Renews, Act::Ends] {
+    for act in [Act::Keeps, Act::Renews, Act::Ends] {
         explore(2, move || {
             let ((machine, parked), contents) = (one_frame_left::<Sound>(), Contents::new());
             let other = on_cpu(&machine, 1, |machine| {
@@ -223,15 +240,7 @@ fn a_lease_is_given_back_without_a_barrier() {
                 machine.drain(CPU)
             });
             run_on(2);
-            let mut lease = resume(&machine, parked);
-            match act {
-                Act::Works => {}
-                Act::Renews => lease.renew(),
-                Act::Ends => {
-                    drop(lease);
-                    lease = machine.lease(CPU).expect("there is no other lease");
-                }
-            }
+            let lease = act.on(&machine, resume(&machine, parked));
             let taken = work(&lease, &contents);
             join(other).expect("the CPU exists");
             assert!(!lease.is_revoked());
@@ -239,12 +248,4 @@ fn a_lease_is_given_back_without_a_barrier() {
             check_held(&machine, ALL - 2 + taken);
         });
     }
-}
-
-/// What the owner of a lease does meanwhile.
-#[derive(Clone, Copy)]
-enum Act {
-    Works,
-    Renews,
-    Ends,
 }

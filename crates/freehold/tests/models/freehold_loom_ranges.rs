@@ -9,7 +9,8 @@ use freehold::{FrameCount, Immovable, Migrate, MigrateError, Order, Pfn, RangeRe
 use loom::sync::{Arc, Mutex};
 
 use crate::freehold_models::{
-    BLOCK, Frames, Sound, build_of, check_held, explore, frame, free, join, on_cpu, range, take,
+    BLOCK, Frames, Sound, build_of, check_held, explore, frame, free, join, on_cpu, on_cpu_with,
+    range, take,
 };
 use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
 
@@ -47,14 +48,27 @@ fn wanted() -> RangeRequest {
 }
 
 /// Takes the range if it can; returns whether it did.
-fn take_range<P: Platform>(
-    machine: &Frames<P>,
-    content: &Content,
-    owner: &(dyn Migrate + Sync),
-) -> bool {
+fn take_range<P: Platform>(machine: &Frames<P>, content: &Content) -> bool {
+    take_range_of(machine, content, &Immovable)
+}
+
+/// The same where an owner can move content.
+fn take_range_of<P: Platform>(machine: &Frames<P>, content: &Content, owner: &dyn Migrate) -> bool {
     let taken = machine.alloc_range(wanted(), owner);
     taken.iter().for_each(|&first| content.touch_all(first, 8));
     taken.is_ok()
+}
+
+/// Runs `other` on CPU 1 beside `mine` on CPU 2; returns both results.
+fn beside<P: Platform + Send + Sync + 'static, S, R: 'static>(
+    machine: &Arc<Frames<P>>,
+    content: &Arc<Content>,
+    mine: impl FnOnce(&Frames<P>, &Content) -> S,
+    other: impl FnOnce(&Frames<P>, &Content) -> R + 'static,
+) -> (S, R) {
+    let other = on_cpu_with(machine, 1, content, other);
+    run_on(2);
+    (mine(machine, content), join(other))
 }
 
 /// The last frame that a range wants is freed while the range is taken. Returns how many frames are
@@ -69,16 +83,10 @@ fn free_one_in_a_range<P: Platform + Default + Send + Sync>(
         // The pageblock is held by no cache.
         machine.drain_all();
     }
-    let other = {
-        let content = Arc::clone(&content);
-        on_cpu(&machine, 1, move |machine| {
-            content.touch(held);
-            free(machine, held);
-        })
-    };
-    run_on(2);
-    let taken = take_range(&machine, &content, &Immovable);
-    join(other);
+    let (taken, ()) = beside(&machine, &content, take_range, move |machine, content| {
+        content.touch(held);
+        free(machine, held);
+    });
     (machine, 64 + if taken { 8 } else { 0 })
 }
 
@@ -107,17 +115,11 @@ fn a_frame_is_allocated_while_its_pageblock_is_isolated() {
     explore(2, || {
         let (machine, content) = (build::<Sound>(), Content::new(8));
         machine.drain_all();
-        let other = {
-            let content = Arc::clone(&content);
-            on_cpu(&machine, 1, move |machine| {
-                let got = machine.alloc(frame());
-                got.iter().for_each(|pfn| content.touch(pfn.get()));
-                got.is_ok()
-            })
-        };
-        run_on(2);
-        let taken = take_range(&machine, &content, &Immovable);
-        let got = join(other);
+        let (taken, got) = beside(&machine, &content, take_range, |machine, content| {
+            let got = machine.alloc(frame());
+            got.iter().for_each(|pfn| content.touch(pfn.get()));
+            got.is_ok()
+        });
         assert!(taken != got, "the range is taken: {taken}, the frame: {got}");
         check_held(&machine, 64 + if taken { 8 } else { 1 });
     });
@@ -129,13 +131,8 @@ fn two_ranges_are_taken_at_once() {
     explore(1, || {
         let (machine, content) = (build::<Sound>(), Content::new(8));
         machine.drain_all();
-        let other = {
-            let content = Arc::clone(&content);
-            on_cpu(&machine, 1, move |machine| take_range(machine, &content, &Immovable))
-        };
-        run_on(2);
-        let taken = take_range(&machine, &content, &Immovable);
-        assert!(taken != join(other));
+        let (taken, other) = beside(&machine, &content, take_range, take_range);
+        assert!(taken != other);
         check_held(&machine, 64 + 8);
     });
 }
@@ -156,21 +153,16 @@ fn the_surplus_is_taken_while_its_pageblock_is_used() {
             let held = machine.alloc(frame()).expect("eight frames are free").get();
             content.touch(held);
             machine.drain_all();
-            let other = {
-                let content = Arc::clone(&content);
-                on_cpu(&machine, 1, move |machine| {
-                    if is_freed {
-                        content.touch(held);
-                        free(machine, held);
-                        return None;
-                    }
-                    let got = machine.alloc(frame()).ok();
-                    got.inspect(|pfn| content.touch(pfn.get()))
-                })
-            };
-            run_on(2);
-            let taken = take_surplus(&machine, &content);
-            let got = u64::from(join(other).is_some());
+            let (taken, got) = beside(&machine, &content, take_surplus, move |machine, content| {
+                if is_freed {
+                    content.touch(held);
+                    free(machine, held);
+                    return None;
+                }
+                let got = machine.alloc(frame()).ok();
+                got.inspect(|pfn| content.touch(pfn.get()))
+            });
+            let got = u64::from(got.is_some());
             // All, or nothing while the other call holds the pageblock, or has it in a cache.
             let wanted = if is_freed { [0, 7, 8] } else { [0, 7 - got, 7 - got] };
             assert!(wanted.contains(&taken), "{taken} frames, {got} allocated");
@@ -225,26 +217,20 @@ impl Migrate for Owner {
 #[test]
 fn content_is_freed_while_it_is_moved_out_of_a_range() {
     explore(1, || {
-        let machine = build_of::<Sound>(&[range(0, 64), range(BLOCK, 8)], 3, 0);
-        take(&machine, 64);
-        let content = Content::new(8);
+        let (machine, content) = (build::<Sound>(), Content::new(8));
         let held = machine.alloc(frame()).expect("eight frames are free");
         // Room for what is moved.
         free(&machine, 0);
         machine.drain_all();
         let owner = Arc::new(Owner { at: Mutex::new(Some(held)), content: Arc::clone(&content) });
-        let other = {
-            let owner = Arc::clone(&owner);
-            on_cpu(&machine, 1, move |machine| {
-                let at = owner.at.lock().expect("no thread panicked").take();
-                let at = at.expect("its user alone takes it away").get();
-                owner.content.touch(at);
-                free(machine, at);
-            })
-        };
-        run_on(2);
-        let taken = take_range(&machine, &content, &*owner);
-        join(other);
+        let theirs = Arc::clone(&owner);
+        let mine = |machine: &_, content: &_| take_range_of(machine, content, &*owner);
+        let (taken, ()) = beside(&machine, &content, mine, move |machine, content| {
+            let at = theirs.at.lock().expect("no thread panicked").take();
+            let at = at.expect("its user alone takes it away").get();
+            content.touch(at);
+            free(machine, at);
+        });
         check_held(&machine, 63 + if taken { 8 } else { 0 });
     });
 }

@@ -4,11 +4,11 @@
 //! As in `designs_loom.rs`. A pageblock or a few frames of it are all memory, in one tree.
 
 use crate::designs_loom::{build, check, check_whole};
-use crate::loom_platform::{LoomCell, LoomPlatform, run_on};
+use crate::freehold_loom::Content;
+use crate::loom_platform::{LoomPlatform, run_on};
 use crate::loom_runs::explore;
 use crate::loom_threads::{join, on_cpu, race};
 use crate::machine::Machine;
-use freehold::platform::SharedCell;
 use freehold::{CpuId, Error, FrameCount, Immovable, Order, Pfn, RangeRequest, Request, Watermark};
 use freehold_llfree::{Llfree, LlfreeSettings};
 use loom::sync::Arc;
@@ -29,25 +29,20 @@ fn free(machine: &Frames, pfn: Pfn, order: Order) {
     machine.free(pfn, order).expect("it is held");
 }
 
-/// What a thread wrote into a frame: loom panics if two threads that had it are not ordered.
-fn touch(content: &LoomCell<u64>) {
-    content.set(content.get() + 1);
-}
-
 /// A block is freed while the CPU that reserved its tree looks for one. If it gets the same, or one
 /// of which that is a part, it has what was written there before.
 fn freed_while_looked_for(many: u64, order: Order, wanted: Order) {
     explore(2, move || {
-        let (machine, content) = (frames(many), Arc::new(LoomCell::new(0)));
+        let (machine, content) = (frames(many), Content::new());
         let block = alloc(&machine, order).expect("all is free");
-        let theirs = Arc::clone(&content);
+        let theirs = content.clone();
         let looks = on_cpu(&machine, 0, move |machine| {
             let got = alloc(machine, wanted);
-            got.filter(|&pfn| pfn == block).inspect(|_| touch(&theirs));
+            got.filter(|&pfn| pfn == block).inspect(|_| theirs.touch());
             got
         });
         run_on(1);
-        touch(&content);
+        content.touch();
         free(&machine, block, order);
         let got = join(looks).or_else(|| alloc(&machine, wanted));
         free(&machine, got.expect("it is free by now"), wanted);

@@ -7,6 +7,8 @@
 //! `LOOM_MAX_PREEMPTIONS` explores further.
 
 use crate::designs::fixed;
+use crate::designs_loom::{self, check};
+use crate::freehold_models::{frame, range};
 use crate::loom_platform::{LoomCell, LoomLock, LoomPlatform, run_on};
 use crate::loom_runs::explore;
 use crate::loom_threads::race;
@@ -15,9 +17,7 @@ use freehold::MigrateType::{self, Unmovable};
 use freehold::memmap::region::{Carver, LayoutBuilder};
 use freehold::memmap::stretches::Stretches;
 use freehold::platform::{LockClass, RawLock, SharedCell};
-use freehold::{
-    Census, Config, CpuId, Error, FrameCount, MemoryRange, Metadata, NodeId, Order, Pfn, Request,
-};
+use freehold::{Config, CpuId, Error, FrameCount, Metadata, NodeId, Order, Pfn, Request};
 use freehold_linux::ZoneLock;
 use loom::sync::Arc;
 use loom::thread;
@@ -30,19 +30,9 @@ type Baseline<const ORDERED: bool, const ATOMIC: bool> =
     Machine<LoomPlatform<ORDERED, ATOMIC>, ZoneLock<LoomPlatform<ORDERED, ATOMIC>>>;
 type Sound = Shared<true, true>;
 
-fn range(start: u64, frames: u64) -> MemoryRange {
-    MemoryRange::new(Pfn::new(start), FrameCount::new(frames))
-}
-
 /// So many frames and two CPUs, each of which caches fewer than `high` frames.
 fn build<const O: bool, const A: bool>(frames: u64, high: u32) -> Shared<O, A> {
-    let ranges = [range(0, frames)];
-    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO);
-    Arc::new(Machine::new(LoomPlatform, &config, &fixed(&Default::default(), 1, high)))
-}
-
-fn check<const O: bool, const A: bool>(machine: &Baseline<O, A>) -> Census {
-    machine.validate().unwrap_or_else(|violation| panic!("{violation}"))
+    designs_loom::build(frames, CPUS.len(), &fixed(&Default::default(), 1, high))
 }
 
 /// Checks that after a drain everything is free, in one block.
@@ -53,10 +43,6 @@ fn check_whole<const O: bool, const A: bool>(machine: &Baseline<O, A>, order: us
     assert_eq!((zone.free, zone.free_blocks[order]), (zone.managed, 1));
     let events = machine.events();
     assert_eq!(events.allocated, events.freed);
-}
-
-fn frame() -> Request {
-    Request::new(Order::ZERO)
 }
 
 fn add_one_twice<const ORDERED: bool>() {
@@ -93,11 +79,8 @@ fn free_one_block_twice<const O: bool, const A: bool>(order: Order) {
     explore(3, move || {
         let machine = build::<O, A>(2, 2);
         let block = machine.alloc(Request::new(order)).expect("memory is free");
-        let (mine, other) = race(
-            &machine,
-            |machine| machine.free(block, order),
-            move |machine| machine.free(block, order),
-        );
+        let free = move |machine: &Machine<_, _>| machine.free(block, order);
+        let (mine, other) = race(&machine, free, free);
         let expected = [Ok(()), Err(Error::DoubleFree)];
         assert!([mine, other] == expected || [other, mine] == expected, "{mine:?}, {other:?}");
         check_whole(&machine, 1);
@@ -359,8 +342,7 @@ fn a_pageblock_changes_its_type_under_a_free() {
 fn part_of_a_pageblock() -> Sound {
     let ranges = [range(0, 4)];
     let span = Some((Pfn::new(0), FrameCount::new(1024)));
-    let min_free = Some(FrameCount::ZERO);
-    let config = Config::new(&ranges, &CPUS).min_free(min_free).span(span);
+    let config = Config::new(&ranges, &CPUS).min_free(FrameCount::ZERO).span(span);
     Arc::new(Machine::new(LoomPlatform, &config, &fixed(&Default::default(), 1, 1)))
 }
 

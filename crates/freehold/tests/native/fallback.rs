@@ -5,11 +5,11 @@
 //! similar content; movable content must find a free block of order 4 or more for that.
 //!
 //! Lazy designs leave frames unmerged that are freed one by one, so where the size of a free block
-//! decides they behave differently, which the random tests check only by the invariants. The design
-//! `freehold` has its own rules, which `freehold_design.rs` tests.
+//! decides they behave differently, which the random tests check only by the invariants. Designs
+//! that are not Linux's have other rules; those of `freehold` are tested in `freehold_design.rs`.
 
 use crate::common::TestPlatform;
-use crate::designs::{fixed, is_lazy, uses_up_first};
+use crate::designs::{fixed, is_lazy};
 use crate::tested::{TestDesign, Tested, build_as, range};
 use freehold::MigrateType::{self, Movable, Reclaimable, Unmovable};
 use freehold::{MemoryRange, Order, Pfn, Request};
@@ -102,9 +102,6 @@ fn even(frames: std::ops::Range<u64>) -> impl Iterator<Item = u64> {
 }
 
 fn a_free_pageblock_is_claimed<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     for (request, of) in PAIRS {
         for order in 0..=9 {
             let mut zone = Zone::<D>::new(&[of]);
@@ -120,7 +117,7 @@ fn a_free_pageblock_is_claimed<D: TestDesign>() {
 }
 
 fn a_pageblock_that_is_half_free_is_claimed<D: TestDesign>() {
-    if is_lazy(D::NAME) || uses_up_first(D::NAME) {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -133,7 +130,7 @@ fn a_pageblock_that_is_half_free_is_claimed<D: TestDesign>() {
 }
 
 fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: TestDesign>() {
-    if is_lazy(D::NAME) || uses_up_first(D::NAME) {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -150,7 +147,7 @@ fn a_pageblock_that_is_less_than_half_free_is_stolen_from<D: TestDesign>() {
 }
 
 fn movable_content_does_not_claim_a_pageblock_for_the_sake_of_a_small_block<D: TestDesign>() {
-    if is_lazy(D::NAME) || uses_up_first(D::NAME) {
+    if is_lazy(D::NAME) {
         return;
     }
     for (request, of) in PAIRS {
@@ -194,7 +191,7 @@ fn half_is_claimed<D: TestDesign>(of: MigrateType, content: MigrateType, request
 }
 
 fn movable_content_counts_for_movable_requests<D: TestDesign>() {
-    if is_lazy(D::NAME) || uses_up_first(D::NAME) {
+    if is_lazy(D::NAME) {
         return;
     }
     for of in [Unmovable, Reclaimable] {
@@ -203,9 +200,6 @@ fn movable_content_counts_for_movable_requests<D: TestDesign>() {
 }
 
 fn content_that_cannot_move_counts_for_such_requests_in_a_movable_pageblock<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     for content in [Unmovable, Reclaimable] {
         for request in [Unmovable, Reclaimable] {
             half_is_claimed::<D>(Movable, content, request);
@@ -214,9 +208,6 @@ fn content_that_cannot_move_counts_for_such_requests_in_a_movable_pageblock<D: T
 }
 
 fn unmovable_and_reclaimable_content_are_not_alike_in_each_others_pageblocks<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     for (request, of) in [(Unmovable, Reclaimable), (Reclaimable, Unmovable)] {
         let mut zone = with_content::<D>(of, request);
         zone.free(256..511);
@@ -226,9 +217,6 @@ fn unmovable_and_reclaimable_content_are_not_alike_in_each_others_pageblocks<D: 
 }
 
 fn each_type_has_a_first_choice<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     for (request, first, second) in [
         (Unmovable, Reclaimable, Movable),
         (Movable, Reclaimable, Unmovable),
@@ -251,9 +239,6 @@ fn each_type_has_a_first_choice<D: TestDesign>() {
 }
 
 fn a_claim_looks_for_the_largest_block_whatever_its_type<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     // The reclaimable pageblock would be the first choice, but has only 256 frames free.
     let mut zone = Zone::<D>::new(&[Reclaimable, Movable]);
     let half = zone.take_order(8, Reclaimable);
@@ -264,7 +249,7 @@ fn a_claim_looks_for_the_largest_block_whatever_its_type<D: TestDesign>() {
 }
 
 fn a_steal_looks_for_the_smallest_block<D: TestDesign>() {
-    if is_lazy(D::NAME) || uses_up_first(D::NAME) {
+    if is_lazy(D::NAME) {
         return;
     }
     let mut zone = Zone::<D>::filled(Unmovable, (8..16).chain([21]).chain(32..48));
@@ -278,9 +263,6 @@ fn a_steal_looks_for_the_smallest_block<D: TestDesign>() {
 }
 
 fn freeing_gives_a_merged_block_the_type_of_what_was_freed_last<D: TestDesign>() {
-    if uses_up_first(D::NAME) {
-        return;
-    }
     let machine = unlisted::<D>(&[range(1024, 1024)]);
     let take = |of| machine.alloc(Request::new(Order::PAGEBLOCK).migratetype(of)).expect("free");
     let blocks = [take(Movable), take(Unmovable)];
@@ -295,7 +277,7 @@ fn freeing_gives_a_merged_block_the_type_of_what_was_freed_last<D: TestDesign>()
     assert_eq!(claims(), before);
 }
 
-test_designs!(TestPlatform: [
+test_designs!(TestPlatform, of Linux: [
     a_free_pageblock_is_claimed,
     a_pageblock_that_is_half_free_is_claimed,
     a_pageblock_that_is_less_than_half_free_is_stolen_from,

@@ -84,9 +84,8 @@ fn memory_is_handed_out_moved_and_merged<D: TestDesign>() {
     let span = 12 * pageblock;
     for kib in [16, 64] {
         let (ranges, cpus) = ([range(0, span)], [NodeId::new(0); 2]);
-        let min_free = Some(FrameCount::ZERO);
         let frame_size = size(kib);
-        let config = Config::new(&ranges, &cpus).frame_size(frame_size).min_free(min_free);
+        let config = Config::new(&ranges, &cpus).frame_size(frame_size).min_free(FrameCount::ZERO);
         let machine = machine::<D>(&config);
         let owner = Owner::new(span as usize, span);
         let mut held = HashMap::new();

@@ -81,8 +81,7 @@ fn a_refused_removal_leaves_all_frames_in_use<D: TestDesign>() {
 fn whole_pageblocks_may_go_to_another_zone<D: TestDesign>() {
     let spare_zones = [(NodeId::new(1), ZoneKind::Movable)];
     let ranges = [range(0, 4 * PAGEBLOCK)];
-    let min_free = Some(frames(0));
-    let config = Config::new(&ranges, &CPUS).spare_zones(&spare_zones).min_free(min_free);
+    let config = Config::new(&ranges, &CPUS).spare_zones(&spare_zones).min_free(frames(0));
     let machine = Tested::<D>::new(TestPlatform, &config, &D::Settings::default());
     let other =
         |first, count| range(first, count).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable);

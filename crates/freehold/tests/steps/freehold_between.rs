@@ -78,9 +78,7 @@ fn spares_are_fetched_while_another_cpu_takes_pageblocks() {
         // The memory after those, if it was taken: the level must be as high as before.
         let _ = frames.free(Pfn::new(7 * PAGEBLOCK), Order::PAGEBLOCK);
     };
-    let take_one = move |frames: &Frames| {
-        let _ = frames.alloc(huge.nowait());
-    };
+    let take_one = move |frames: &Frames| _ = frames.alloc(huge.nowait());
     let take_all = move |frames: &Frames| while frames.alloc(huge.nowait()).is_ok() {};
     each_step(1, || machine(8, 2 * PAGEBLOCK), take_one, fill);
     each_step(1, || machine(8, 2 * PAGEBLOCK), take_all, fill);
@@ -89,11 +87,7 @@ fn spares_are_fetched_while_another_cpu_takes_pageblocks() {
 /// Another CPU takes a pageblock of a block of two words of pageblocks meanwhile.
 #[test]
 fn a_large_block_is_taken_while_another_cpu_takes_part_of_it() {
-    let take = |order| {
-        move |frames: &Frames| {
-            let _ = frames.alloc(below(Order::new(order)).nowait());
-        }
-    };
+    let take = |order| move |frames: &Frames| _ = frames.alloc(below(Order::new(order)).nowait());
     each_step(1, || machine(128, 0), take(9), take(16));
 }
 
@@ -275,15 +269,9 @@ fn a_range_is_taken_while_its_pageblocks_change_hands() {
     }
     let changes: [fn(&Frames); 4] = [
         take_and_free,
-        |frames| {
-            let _ = unless_it_waits(|| frames.drain_all());
-        },
-        |frames| {
-            let _ = frames.alloc(below(Order::PAGEBLOCK).nowait());
-        },
-        |frames| {
-            let _ = frames.alloc(below(Order::ZERO).nowait());
-        },
+        |frames| _ = unless_it_waits(|| frames.drain_all()),
+        |frames| _ = frames.alloc(below(Order::PAGEBLOCK).nowait()),
+        |frames| _ = frames.alloc(below(Order::ZERO).nowait()),
     ];
     let has_spare = || {
         let frames = machine(4, 0);

@@ -8,18 +8,9 @@ use crate::freehold_between::{Frames, PAGEBLOCK, below, each_step, machine};
 use crate::steps::{Kind, at_each_step, run_on, stop_again, stop_at, unless_it_waits};
 use freehold::{CpuId, Error, Order, Pfn, Request};
 
-/// Allocates a frame on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits
+/// Allocates a block on CPU 1 between all steps of a call on CPU 0: it finds what is free, or waits
 /// for the stopped call, if `may_wait`. `before` may run something first.
 fn finds_at_each_step(
-    build: impl Fn() -> Rc<Frames>,
-    call: impl Fn(&Frames),
-    rest: (fn(&Frames), bool),
-) {
-    finds_block_at_each_step(Order::ZERO, build, call, rest);
-}
-
-/// The same for a block.
-fn finds_block_at_each_step(
     order: Order,
     build: impl Fn() -> Rc<Frames>,
     call: impl Fn(&Frames),
@@ -53,9 +44,8 @@ fn all_taken(of: u32) -> Rc<Frames> {
 /// the mark, and an allocation finds the frames.
 #[test]
 fn what_is_freed_in_a_pageblock_that_is_not_pushed_yet_is_found() {
-    let free = |frames: &Frames| frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
-    let another = |frames: &Frames| frames.free(Pfn::new(8), Order::ZERO).expect("it is held");
-    finds_at_each_step(|| all_taken(2), free, (another, false));
+    let (free, another) = (|frames: &Frames| give(frames, 7), |frames: &Frames| give(frames, 8));
+    finds_at_each_step(Order::ZERO, || all_taken(2), free, (another, false));
 }
 
 /// A free has its cache acquire a pageblock with a free frame, which must be found all the time.
@@ -64,14 +54,13 @@ fn what_a_cache_acquires_for_a_free_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
-        frames.free(Pfn::new(7), Order::ZERO).expect("it is held");
+        give(&frames, 7);
         frames.drain(CpuId::new(1)).expect("the CPU exists");
         // From now on the zone is not marked as cached.
         frames.alloc(below(Order::new(3))).expect_err("one frame is free");
         frames
     };
-    let free = |frames: &Frames| frames.free(Pfn::new(9), Order::ZERO).expect("it is held");
-    finds_at_each_step(build, free, (|_| (), true));
+    finds_at_each_step(Order::ZERO, build, |frames| give(frames, 9), (|_| (), true));
 }
 
 /// A cache takes the last whole pageblock for one frame: all others must be found all the time.
@@ -80,15 +69,17 @@ fn what_a_cache_takes_from_the_pool_is_found() {
     let build = || {
         let frames = all_taken(1);
         frames.offline_cpu(CpuId::new(1)).expect("the CPU exists");
-        (0..PAGEBLOCK).for_each(|pfn| frames.free(Pfn::new(pfn), Order::ZERO).unwrap());
+        (0..PAGEBLOCK).for_each(|pfn| give(&frames, pfn));
         frames.drain(CpuId::new(1)).expect("the CPU exists");
         frames.alloc(below(Order::new(10))).expect_err("one pageblock is free");
         frames
     };
-    let alloc = |frames: &Frames| {
-        frames.alloc(Request::default()).expect("memory is free");
-    };
-    finds_at_each_step(build, alloc, (|_| (), true));
+    let alloc = |frames: &Frames| _ = frames.alloc(Request::default()).expect("memory is free");
+    finds_at_each_step(Order::ZERO, build, alloc, (|_| (), true));
+}
+
+fn take(frames: &Frames) {
+    frames.alloc(below(Order::ZERO)).expect("memory is free");
 }
 
 fn give(frames: &Frames, pfn: u64) {
@@ -126,19 +117,16 @@ fn what_a_drain_has_not_reached_is_found() {
     let fails = |frames: &Frames| {
         frames.alloc(below(Order::new(3))).expect_err("not so much is free");
     };
-    finds_at_each_step(build, fails, (|_| (), true));
+    finds_at_each_step(Order::ZERO, build, fails, (|_| (), true));
 }
 
 /// In memory so low that caches hold nothing, an allocation takes a frame of the last pageblock:
 /// the others must be found all the time.
 #[test]
 fn what_is_left_of_a_pageblock_is_found() {
-    let alloc = |frames: &Frames| {
-        frames.alloc(below(Order::ZERO)).expect("memory is free");
-    };
     for order in [Order::ZERO, Order::new(3)] {
         let build = || pool_of(2, 1, 2 * PAGEBLOCK);
-        finds_block_at_each_step(order, build, alloc, (|_| (), true));
+        finds_at_each_step(order, build, take, (|_| (), true));
     }
 }
 
@@ -150,10 +138,7 @@ fn runs_of_an_orphan_are_found() {
         (8..24).for_each(|pfn| give(&frames, pfn));
         frames
     };
-    let alloc = |frames: &Frames| {
-        frames.alloc(below(Order::ZERO)).expect("memory is free");
-    };
-    finds_block_at_each_step(Order::new(3), build, alloc, (|_| (), true));
+    finds_at_each_step(Order::new(3), build, take, (|_| (), true));
 }
 
 /// Two pageblocks, all of which is allocated, one of them in single frames; caches hold nothing.
@@ -174,16 +159,12 @@ fn whole_pageblocks_are_looked_for_past_calls_that_move_parts() {
         frames.alloc(below(Order::new(3))).expect_err("one frame is free");
         frames
     };
-    let alloc = |frames: &Frames| {
-        frames.alloc(below(Order::ZERO)).expect("memory is free");
-    };
-    let free = |frames: &Frames| give(frames, PAGEBLOCK + 9);
     let meanwhile = |frames: &Frames| {
         let whole = unless_it_waits(|| frames.alloc(below(Order::PAGEBLOCK)));
         assert_eq!(whole, Some(Err(Error::OutOfMemory)));
     };
-    each_step(1, &build, meanwhile, &alloc);
-    each_step(1, &build, meanwhile, &free);
+    each_step(1, build, meanwhile, take);
+    each_step(1, build, meanwhile, |frames| give(frames, PAGEBLOCK + 9));
 }
 
 /// A cache acquires the last two pageblocks as spares, for a block of one.
@@ -193,7 +174,7 @@ fn spares_of_a_cache_are_found() {
         frames.alloc(Request::new(Order::PAGEBLOCK)).expect("memory is free");
     };
     for order in [Order::ZERO, Order::PAGEBLOCK] {
-        finds_block_at_each_step(order, || pool_of(96, 2, 0), alloc, (|_| (), true));
+        finds_at_each_step(order, || pool_of(96, 2, 0), alloc, (|_| (), true));
     }
 }
 
@@ -265,9 +246,7 @@ fn cached_in_a_low_zone(
 /// The cache of CPU 0 has a full pageblock, and one pageblock is in the pool.
 fn full_and_pool() -> Rc<Frames> {
     let frames = machine(4, 64);
-    for _ in 0..PAGEBLOCK {
-        frames.alloc(below(Order::ZERO)).expect("memory is free");
-    }
+    (0..PAGEBLOCK).for_each(|_| take(&frames));
     run_on(1);
     let taken = [(); 3].map(|()| frames.alloc(below(Order::PAGEBLOCK)).expect("memory is free"));
     frames.free(taken[2], Order::PAGEBLOCK).expect("it is held");
@@ -281,9 +260,7 @@ fn full_and_pool() -> Rc<Frames> {
 #[test]
 fn what_comes_to_a_cache_while_the_zone_becomes_low_is_found() {
     let free = |frames: &Frames| give(frames, 7);
-    let fetch = |frames: &Frames| {
-        let _ = frames.alloc(Request::new(Order::PAGEBLOCK));
-    };
+    let fetch = |frames: &Frames| _ = frames.alloc(Request::new(Order::PAGEBLOCK));
     let stash = |frames: &Frames| {
         frames.free(Pfn::new(0), Order::PAGEBLOCK).expect("it is held");
     };
@@ -324,9 +301,7 @@ fn queued_in_a_low_zone(free: &[u64]) -> Rc<Frames> {
     let frames = machine(4, 64);
     for cpu in [0, 2] {
         run_on(cpu);
-        for _ in 0..=PAGEBLOCK {
-            frames.alloc(below(Order::ZERO)).expect("memory is free");
-        }
+        (0..=PAGEBLOCK).for_each(|_| take(&frames));
     }
     run_on(1);
     take_all(&frames);
@@ -364,7 +339,7 @@ fn what_a_cache_holds_is_found_without_waiting_for_another_one() {
 #[test]
 fn what_a_drain_moves_is_found() {
     let drain = |frames: &Frames| frames.drain(CpuId::new(0)).expect("the CPU exists");
-    finds_at_each_step(|| queued_in_a_low_zone(&[7]), drain, (|_| (), true));
+    finds_at_each_step(Order::ZERO, || queued_in_a_low_zone(&[7]), drain, (|_| (), true));
 }
 
 /// It is found, though a drain has begun that never comes to this cache.
@@ -423,9 +398,7 @@ fn a_pageblock_changes_hands_while_its_mark_is_found() {
             run_on(2);
             let _ = unless_it_waits(|| give(frames, 9));
         },
-        |frames| {
-            let _ = unless_it_waits(|| frames.offline_cpu(CpuId::new(2)));
-        },
+        |frames| _ = unless_it_waits(|| frames.offline_cpu(CpuId::new(2))),
     ];
     for change in changes {
         for first in 0.. {
@@ -479,5 +452,5 @@ fn what_is_freed_in_a_pageblock_queued_for_a_cpu_that_is_gone_is_found() {
         let _ = frames.alloc(below(Order::ZERO).nowait());
         give(frames, 8);
     };
-    finds_at_each_step(build, |frames| give(frames, 7), (before, false));
+    finds_at_each_step(Order::ZERO, build, |frames| give(frames, 7), (before, false));
 }

@@ -4,13 +4,12 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::machine::Machine;
+use crate::freehold_queued;
 use crate::random::Random;
 use crate::steps::{Kind, StepPlatform, run_on, stop_again, stop_at, unless_it_waits};
-use freehold::designs::Freehold;
-use freehold::{
-    Config, CpuId, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request, Watermark,
-};
+use freehold::{CpuId, Error, Order, Pfn, Request, Watermark};
+
+type Frames = freehold_queued::Frames<StepPlatform>;
 
 const PAGEBLOCK: u64 = Order::PAGEBLOCK.frames().get();
 
@@ -24,7 +23,7 @@ const MOVES_MAX: u64 = 100_000;
 
 /// Memory of which all else is allocated, and the calls that free and allocate these blocks.
 struct State {
-    frames: Machine<StepPlatform, Freehold<StepPlatform>>,
+    frames: Frames,
     /// Which of them are free: at least one, at any moment.
     free: Cell<[bool; 2]>,
     random: RefCell<Random>,
@@ -34,11 +33,7 @@ struct State {
 impl State {
     /// Memory so low that caches hold nothing, or in which they may.
     fn new(is_low: bool, seed: u64) -> Rc<Self> {
-        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(2 * PAGEBLOCK))];
-        let cpus = [NodeId::new(0); 3];
-        let min_free = Some(FrameCount::new(if is_low { 2 * PAGEBLOCK } else { 0 }));
-        let config = Config::new(&ranges, &cpus).min_free(min_free);
-        let frames = Machine::new(StepPlatform, &config, &Default::default());
+        let frames: Frames = freehold_queued::machine(2, 3, if is_low { 2 * PAGEBLOCK } else { 0 });
         run_on(0);
         for _ in 0..2 {
             frames.alloc(request(Order::PAGEBLOCK)).expect("memory is free");

@@ -32,8 +32,7 @@ pub(crate) fn machine_with<P: Platform + Default>(
 ) -> Frames<P> {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
     let cpus = vec![NodeId::new(0); cpus];
-    let min_free = Some(FrameCount::new(min_free));
-    let config = Config::new(&ranges, &cpus).min_free(min_free);
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(min_free));
     Machine::new(P::default(), &config, settings)
 }
 

@@ -209,8 +209,7 @@ fn with_other_zone() -> Rc<Frames> {
     let ranges = [MemoryRange::new(Pfn::new(0), frames(4 * PAGEBLOCK))];
     let spare_zones = [(NodeId::new(0), ZoneKind::Movable)];
     let cpus = [NodeId::new(0); 3];
-    let min_free = Some(FrameCount::ZERO);
-    let config = Config::new(&ranges, &cpus).spare_zones(&spare_zones).min_free(min_free);
+    let config = Config::new(&ranges, &cpus).spare_zones(&spare_zones).min_free(FrameCount::ZERO);
     Rc::new(Machine::new(StepPlatform, &config, &Default::default()))
 }
 
@@ -286,25 +285,18 @@ fn a_pageblock_comes_to_another_zone_while_calls_work_on_it() {
         let _ = machine.alloc_range(range, &ALL);
     };
     // The pageblock is full, has free frames in a cache, is without a holder, or is free.
-    let builds: [fn() -> Rc<Frames>; 4] = [
-        || {
-            let machine = with_other_zone();
-            take(&machine, PAGEBLOCK + 1, ZoneKind::Normal);
-            machine
-        },
-        || {
-            let machine = with_other_zone();
-            take(&machine, 9, ZoneKind::Normal);
-            machine
-        },
-        || {
-            let machine = with_other_zone();
-            take(&machine, 9, ZoneKind::Normal);
-            machine.drain_all();
-            machine
-        },
-        with_other_zone,
-    ];
+    let taken = |count| {
+        let machine = with_other_zone();
+        take(&machine, count, ZoneKind::Normal);
+        machine
+    };
+    let without_a_holder = || {
+        let machine = taken(9);
+        machine.drain_all();
+        machine
+    };
+    let builds: [&dyn Fn() -> Rc<Frames>; 4] =
+        [&|| taken(PAGEBLOCK + 1), &|| taken(9), &without_a_holder, &with_other_zone];
     // With the frame that the call frees, and how many of its steps are left out between stops.
     let none = u64::MAX;
     let calls = [(free, 7, 1), (alloc, none, 5), (upkeep, none, 1), (range, none, 11)];

@@ -1,12 +1,11 @@
 //! What calls of the design `freehold` cost, in steps: accesses to words that CPUs share, and to
 //! locks. Only so does it show that a fast path is taken, since the slow one has the same results.
 
-use crate::machine::Machine;
+use crate::freehold_queued;
 use crate::steps::{StepPlatform, run_on, steps_of};
-use freehold::designs::Freehold;
-use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
+use freehold::{CpuId, Order, Pfn, Request};
 
-type Frames = Machine<StepPlatform, Freehold<StepPlatform>>;
+type Frames = freehold_queued::Frames<StepPlatform>;
 
 const PAGEBLOCK: u64 = 512;
 
@@ -16,10 +15,7 @@ const ORDERS: [u8; 5] = [0, 3, 6, 7, 9];
 /// Two CPUs and so many pageblocks: of 64, a cache acquires eight spares at once.
 fn machine(pageblocks: u64) -> Frames {
     run_on(0);
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * PAGEBLOCK))];
-    let cpus = [NodeId::new(0); 2];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    Machine::new(StepPlatform, &config, &Default::default())
+    freehold_queued::machine(pageblocks, 2, 0)
 }
 
 /// The steps of an allocation and a free of each order, once the cache has a pageblock for it.

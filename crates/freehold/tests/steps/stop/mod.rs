@@ -104,8 +104,7 @@ impl<D: Design<StepPlatform>> State<D> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(FRAMES))];
         let cpus = [NodeId::new(0); CPUS];
         let span = Some((Pfn::new(0), FrameCount::new(FRAMES + ADDED)));
-        let min_free = Some(FrameCount::ZERO);
-        let config = Config::new(&ranges, &cpus).min_free(min_free).span(span);
+        let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO).span(span);
         let frames = Machine::new(StepPlatform, &config, &D::Settings::default());
         let held = RefCell::default();
         State { frames, held, total: Cell::new(FRAMES), got: Cell::new(0) }
