@@ -71,27 +71,17 @@ impl Tally {
 
     /// Adds another tally to this one.
     pub fn add(&mut self, other: &Tally) {
-        // All fields by name, so that a new one cannot be forgotten here.
-        let Tally {
-            allocated,
-            freed,
-            out_of_memory,
-            below_watermark,
-            would_wait,
-            wrong_errors,
-            handed_out_twice,
-            content_changed,
-            refused_frees,
-        } = *other;
-        self.allocated += allocated;
-        self.freed += freed;
-        self.out_of_memory += out_of_memory;
-        self.below_watermark += below_watermark;
-        self.would_wait += would_wait;
-        self.wrong_errors += wrong_errors;
-        self.handed_out_twice += handed_out_twice;
-        self.content_changed += content_changed;
-        self.refused_frees += refused_frees;
+        *self = Tally {
+            allocated: self.allocated + other.allocated,
+            freed: self.freed + other.freed,
+            out_of_memory: self.out_of_memory + other.out_of_memory,
+            below_watermark: self.below_watermark + other.below_watermark,
+            would_wait: self.would_wait + other.would_wait,
+            wrong_errors: self.wrong_errors + other.wrong_errors,
+            handed_out_twice: self.handed_out_twice + other.handed_out_twice,
+            content_changed: self.content_changed + other.content_changed,
+            refused_frees: self.refused_frees + other.refused_frees,
+        };
     }
 }
 

@@ -159,39 +159,23 @@ impl Events {
     /// Adds another count to this one.
     #[doc(hidden)]
     pub fn add(&mut self, other: &Events) {
-        // All fields by name, so that a new one cannot be forgotten here.
-        let Events {
-            allocated,
-            freed,
-            allocated_directly,
-            freed_directly,
-            refills,
-            refilled,
-            drains,
-            drained,
-            single_type_drains,
-            clustered_drains,
-            compactions,
-            migrated,
-            ranges,
-            double_frees_late,
-        } = *other;
-        self.allocated += allocated;
-        self.freed += freed;
-        self.allocated_directly += allocated_directly;
-        self.freed_directly += freed_directly;
-        self.refills += refills;
-        self.refilled += refilled;
-        self.drains += drains;
-        self.drained += drained;
-        for (count, other) in self.single_type_drains.iter_mut().zip(single_type_drains) {
-            *count += other;
-        }
-        self.clustered_drains += clustered_drains;
-        self.compactions += compactions;
-        self.migrated += migrated;
-        self.ranges += ranges;
-        self.double_frees_late += double_frees_late;
+        let drains_of = |of| self.single_type_drains[of] + other.single_type_drains[of];
+        *self = Events {
+            allocated: self.allocated + other.allocated,
+            freed: self.freed + other.freed,
+            allocated_directly: self.allocated_directly + other.allocated_directly,
+            freed_directly: self.freed_directly + other.freed_directly,
+            refills: self.refills + other.refills,
+            refilled: self.refilled + other.refilled,
+            drains: self.drains + other.drains,
+            drained: self.drained + other.drained,
+            single_type_drains: core::array::from_fn(drains_of),
+            clustered_drains: self.clustered_drains + other.clustered_drains,
+            compactions: self.compactions + other.compactions,
+            migrated: self.migrated + other.migrated,
+            ranges: self.ranges + other.ranges,
+            double_frees_late: self.double_frees_late + other.double_frees_late,
+        };
     }
 }
 
