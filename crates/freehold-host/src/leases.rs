@@ -17,7 +17,7 @@ use core::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use freehold::designs::ParkedLease;
+use freehold::designs::{Lease, ParkedLease};
 use freehold::platform::Platform;
 use freehold::{CpuId, Design, Error, NodeId, Order, PageAllocator, Pfn, Request};
 
@@ -190,23 +190,33 @@ impl Pool {
         spares.iter().map(Vec::len).sum()
     }
 
-    /// Allocates one block, by the thread's lease if it has one.
-    #[inline]
-    pub(crate) fn alloc(&self, allocator: &HostAllocator, request: Request) -> Result<Pfn, Error> {
-        let taken = CURRENT.with(|current| {
+    /// Makes a call by the thread's lease, if it has one that can do without a lock.
+    #[inline(always)]
+    fn by_lease<R>(
+        &self,
+        allocator: &HostAllocator,
+        call: impl FnOnce(&Lease<'_, Host>) -> Option<R>,
+    ) -> Option<R> {
+        CURRENT.with(|current| {
             let Some(lease) = self.lease_of(current) else {
                 self.count(allocator, current);
                 return None;
             };
             let lease = allocator.resume(lease).ok()?;
-            let taken = lease.try_alloc(request);
-            let revoked = taken.is_none() && lease.is_revoked();
+            let done = call(&lease);
+            let revoked = done.is_none() && lease.is_revoked();
             current.lease.set(Some(lease.park()));
             if revoked {
                 give_back();
             }
-            taken
-        });
+            done
+        })
+    }
+
+    /// Allocates one block, by the thread's lease if it has one.
+    #[inline]
+    pub(crate) fn alloc(&self, allocator: &HostAllocator, request: Request) -> Result<Pfn, Error> {
+        let taken = self.by_lease(allocator, |lease| lease.try_alloc(request));
         taken.map_or_else(|| allocator.alloc(request), Ok)
     }
 
@@ -218,20 +228,7 @@ impl Pool {
         pfn: Pfn,
         order: Order,
     ) -> Result<(), Error> {
-        let freed = CURRENT.with(|current| {
-            let Some(lease) = self.lease_of(current) else {
-                self.count(allocator, current);
-                return None;
-            };
-            let lease = allocator.resume(lease).ok()?;
-            let freed = lease.try_free(pfn, order);
-            let revoked = freed.is_none() && lease.is_revoked();
-            current.lease.set(Some(lease.park()));
-            if revoked {
-                give_back();
-            }
-            freed
-        });
+        let freed = self.by_lease(allocator, |lease| lease.try_free(pfn, order));
         freed.unwrap_or_else(|| allocator.free(pfn, order))
     }
 
