@@ -96,6 +96,14 @@ impl<Y: Policy<TestPlatform>> Workbench<Y> {
         self.design.free(self.context(), Pfn::new(frame), Order::ZERO).expect("it is held");
     }
 
+    /// Frees frames to the zone without merging them.
+    pub(crate) fn put_unmerged(&self, frames: &[u32]) {
+        let guard = self.lock();
+        for &frame in frames {
+            guard.add_free(guard.put_unmerged(FrameIndex(frame)));
+        }
+    }
+
     /// Lets the policy take so many frames off a CPU's lists; returns how many it took.
     pub(crate) fn drain(&self, cpu: usize, wanted: u32, just_used: usize) -> u64 {
         let pages = self.pages(cpu);

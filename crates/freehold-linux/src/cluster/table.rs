@@ -306,14 +306,6 @@ mod tests {
         bench.design.tables.of_zone(&TestPlatform, ZONE)
     }
 
-    /// Frees frames without merging them.
-    fn put(bench: &Bench, frames: &[u32]) {
-        let guard = bench.lock();
-        for &frame in frames {
-            guard.add_free(guard.put_unmerged(FrameIndex(frame)));
-        }
-    }
-
     fn take(bench: &Bench, frame: u32) {
         let guard = bench.lock();
         assert_eq!(guard.buddy.remove_any(FrameIndex(frame)), Some(Order::ZERO));
@@ -339,9 +331,9 @@ mod tests {
     #[test]
     fn frames_join_at_both_ends_up_to_a_batch() {
         let bench = bench();
-        put(&bench, &[0, 2, 4, 6]);
+        bench.put_unmerged(&[0, 2, 4, 6]);
         assert_eq!(clusters(&bench), [(0, 4)]);
-        put(&bench, &[8]);
+        bench.put_unmerged(&[8]);
         for frame in [10, 12] {
             let guard = bench.lock();
             guard.add_free(guard.put(FrameIndex(frame), Order::ZERO, Some(End::Back)));
@@ -354,7 +346,7 @@ mod tests {
     #[test]
     fn frames_leave_from_every_place() {
         let bench = bench();
-        put(&bench, &[0, 2, 4, 6]);
+        bench.put_unmerged(&[0, 2, 4, 6]);
         for (frame, left) in [(4, (0, 3)), (0, (2, 2)), (6, (2, 1))] {
             take(&bench, frame);
             assert_eq!(clusters(&bench), [left], "without {frame}");
@@ -373,7 +365,7 @@ mod tests {
         let slots = || core::iter::from_fn(|| zone.start(FrameIndex(0), 1));
         assert!(slots().map(|slot| slot.0).eq(0..WORD_BITS));
         // Neither a lone frame nor one beside it finds a slot; both are still on the list.
-        put(&bench, &[0, 2]);
+        bench.put_unmerged(&[0, 2]);
         assert_eq!((clusters(&bench), check(&bench)), (Vec::new(), Ok(())));
         for slot in [40, 7] {
             zone.end(ClusterIndex(slot));
@@ -392,7 +384,7 @@ mod tests {
         ];
         for (corrupt, at) in corruptions {
             let bench = bench();
-            put(&bench, &[0, 2, 4, 6]);
+            bench.put_unmerged(&[0, 2, 4, 6]);
             corrupt(&clusters_of(&bench), &bench.design.frames);
             assert_eq!(check(&bench), Err(FrameIndex(at)));
         }

@@ -36,19 +36,11 @@ fn refill(bench: &Bench, wanted: u32) -> u64 {
     taken
 }
 
-/// Frees these frames and makes a cluster of each four.
-fn put(bench: &Bench, frames: &[u32]) {
-    let guard = bench.lock();
-    for &frame in frames {
-        guard.add_free(guard.put_unmerged(FrameIndex(frame)));
-    }
-}
-
 #[test]
 fn a_refill_cuts_whole_clusters() {
     let bench = bench(SingleType::Off, 100);
     // From the front: a cluster of three, and two of four.
-    put(&bench, &(0..11).collect::<Vec<_>>());
+    bench.put_unmerged(&(0..11).collect::<Vec<_>>());
     // One more frame than the first cluster has brings the whole second one: the batch less one too
     // many.
     assert_eq!(refill(&bench, 4), 7);
@@ -65,7 +57,7 @@ fn a_refill_cuts_whole_clusters() {
 #[test]
 fn a_refill_takes_what_is_missing_one_by_one() {
     let bench = bench(SingleType::Off, 100);
-    put(&bench, &[0]);
+    bench.put_unmerged(&[0]);
     {
         // A block of two has to be split.
         let guard = bench.lock();
@@ -79,7 +71,7 @@ fn a_refill_takes_what_is_missing_one_by_one() {
 #[test]
 fn no_cluster_is_cut_during_a_walk() {
     let bench = bench(SingleType::Off, 100);
-    put(&bench, &[0, 1, 2, 3]);
+    bench.put_unmerged(&[0, 1, 2, 3]);
     Clustered::begin_walk(&bench.design, &TestPlatform, ZONE);
     Clustered::begin_walk(&bench.design, &TestPlatform, ZONE);
     assert_eq!(refill(&bench, 1), 1);

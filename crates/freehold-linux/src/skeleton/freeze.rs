@@ -75,7 +75,7 @@ mod tests {
     use crate::testing::TestPlatform;
     use crate::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
     use freehold::config::{Config, MemoryRange};
-    use freehold::memmap::index::FrameIndex;
+    use freehold::memmap::index::{FrameIndex, FrameRange};
     use freehold::memmap::region::Metadata;
     use freehold::units::{FrameCount, NodeId, Order, Pfn};
     use freehold::{PageAllocator, Request};
@@ -87,8 +87,7 @@ mod tests {
     fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Settings>) -> Frames<Y> {
         let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
         let cpus = [NodeId::new(0); 2];
-        let min_free = Some(FrameCount::ZERO);
-        let config = Config::new(&ranges, &cpus).min_free(min_free);
+        let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
         let layout = Frames::<Y>::layout(&config, settings).unwrap();
         let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
         let metadata = Metadata::from_static(buffer);
@@ -117,8 +116,8 @@ mod tests {
         copy(&frames, 1);
         let (design, context, zone) = (frames.design(), frames.context(), ZoneIndex(0));
         design.claim(context.platform, pfn, Order::ZERO).unwrap();
-        let isolated = (FrameIndex(1024), FrameIndex(2048));
-        let isolation = Isolation::new(design, context, zone, isolated.0, isolated.1);
+        let isolated = FrameRange { first: FrameIndex(1024), end: FrameIndex(2048) };
+        let isolation = Isolation::new(design, context, zone, isolated);
         forget(isolation.unwrap_or_else(|_| panic!("it is not isolated")));
         Y::begin_walk(design, context.platform, zone);
         copy(&frames, 1);

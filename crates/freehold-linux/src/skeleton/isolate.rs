@@ -13,7 +13,7 @@ use freehold::compact::{Migrate, MigrateError};
 use freehold::designs::Context;
 use freehold::designs::places::{Obstacle, evict};
 use freehold::designs::traits::Alloc;
-use freehold::memmap::index::{FrameIndex, ZoneIndex};
+use freehold::memmap::index::{FrameIndex, FrameRange, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::request::Request;
 use freehold::units::{MigrateType, Order};
@@ -46,19 +46,17 @@ enum Met {
 }
 
 impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
-    /// Isolates all pageblocks that the frames from `first` to `end` touch, or none if one of them
-    /// is isolated already.
+    /// Isolates all pageblocks that a range touches, or none if one of them is isolated already.
     pub(super) fn new(
         design: &'a Skeleton<P, Y>,
         context: Context<'a, P>,
         zone: ZoneIndex,
-        first: FrameIndex,
-        end: FrameIndex,
+        range: FrameRange,
     ) -> Result<Self, Obstacle> {
         let _walk = Walk::new(design, context.platform, zone);
-        let first = first.head(Order::PAGEBLOCK);
+        let first = range.first.head(Order::PAGEBLOCK);
         let mut isolation = Isolation { design, context, zone, first, end: first, _walk };
-        while isolation.end < end {
+        while isolation.end < range.end {
             let at = isolation.end;
             let guard = design.lock_zone(context.platform, zone);
             // Until now, its memory may have been removed.
@@ -70,18 +68,13 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         Ok(isolation)
     }
 
-    /// Makes all frames from `first` to `end` free.
-    pub(super) fn empty(
-        &self,
-        first: FrameIndex,
-        end: FrameIndex,
-        owner: &dyn Migrate,
-    ) -> Result<(), Obstacle> {
+    /// Makes all frames of a range free.
+    pub(super) fn empty(&self, range: FrameRange, owner: &dyn Migrate) -> Result<(), Obstacle> {
         self.design.drain_all_cpus(self.context);
-        let (mut at, mut retries) = (first, 0);
+        let (mut at, mut retries) = (range.first, 0);
         // Frames found free once stay free: no request is served from an isolated pageblock.
-        while at < end {
-            let (next, met) = self.look(at, end);
+        while at < range.end {
+            let (next, met) = self.look(at, range.end);
             if next != at {
                 (at, retries) = (next, 0);
             }
@@ -165,10 +158,9 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         Ok(Ok(()))
     }
 
-    /// Allocates the frames from `first` to `end`, all of which are free, in the largest blocks
-    /// that fit. One block at a time, with the lock dropped in between.
-    pub(super) fn take(&self, first: FrameIndex, end: FrameIndex) {
-        let mut at = first;
+    /// Allocates a range, all of which is free, in the largest blocks that fit. One block at a
+    /// time, with the lock dropped in between.
+    pub(super) fn take(&self, FrameRange { first: mut at, end }: FrameRange) {
         while at < end {
             let order = at.largest_before(end);
             let guard = self.design.lock_zone(self.context.platform, self.zone);
@@ -186,10 +178,9 @@ impl<'a, P: Platform, Y: Policy<P>> Isolation<'a, P, Y> {
         }
     }
 
-    /// Takes the frames from `first` to `end`, all of which are free, out of use. Pageblocks that
-    /// are left without memory leave the zone. The caller holds the hotplug lock.
-    pub(super) fn retire(&self, first: FrameIndex, end: FrameIndex) {
-        let mut at = first;
+    /// Takes a range, all of which is free, out of use. Pageblocks that are left without memory
+    /// leave the zone. The caller holds the hotplug lock.
+    pub(super) fn retire(&self, FrameRange { first: mut at, end }: FrameRange) {
         while at < end {
             let (order, guard) =
                 (at.largest_before(end), self.design.lock_zone(self.context.platform, self.zone));

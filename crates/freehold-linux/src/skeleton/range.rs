@@ -89,21 +89,19 @@ impl<P: Platform, Y: Policy<P>> Places<P> for Skeleton<P, Y> {
 
     fn take(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
         let Site { zone, range, owner } = site;
-        let FrameRange { first, end } = range;
-        let isolation = Isolation::new(self, context, zone, first, end)?;
-        isolation.empty(first, end, owner)?;
-        isolation.take(first, end);
+        let isolation = Isolation::new(self, context, zone, range)?;
+        isolation.empty(range, owner)?;
+        isolation.take(range);
         Ok(())
     }
 
     fn retire(&self, context: Context<'_, P>, site: Site<'_>) -> Result<(), Obstacle> {
         let Site { zone, range, owner } = site;
-        let FrameRange { first, end } = range;
-        let isolation = Isolation::new(self, context, zone, first, end)?;
-        isolation.empty(first, end, owner)?;
+        let isolation = Isolation::new(self, context, zone, range)?;
+        isolation.empty(range, owner)?;
         // Only now: the owner of the content may add memory.
         let hotplug = self.hotplug.get(0).begin(context.platform);
-        isolation.retire(first, end);
+        isolation.retire(range);
         drop(isolation);
         self.resize(context, &hotplug);
         Ok(())

@@ -29,8 +29,7 @@ fn unmerged() -> Frames {
 fn unmerged_but(kept: impl Fn(u64) -> bool) -> Frames {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
     let cpus = [NodeId::new(0)];
-    let min_free = Some(FrameCount::ZERO);
-    let config = Config::new(&ranges, &cpus).min_free(min_free);
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
     let settings = Default::default();
     let layout = Frames::layout(&config, &settings).unwrap();
     let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
