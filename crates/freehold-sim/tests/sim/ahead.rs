@@ -4,13 +4,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::rows::Rows;
+use crate::rows::{Rows, skylake};
 use freehold::platform::{SharedCell, Word};
-use freehold_sim::{CpuHandle, Machine, preset};
-
-fn skylake() -> Machine {
-    Machine::new(&preset("skylake-2s").unwrap(), 1).unwrap()
-}
+use freehold_sim::CpuHandle;
 
 /// How long something takes on a CPU, in picoseconds.
 fn took_ps(handle: &CpuHandle, work: impl FnOnce()) -> u64 {
@@ -91,22 +87,17 @@ fn a_cpu_far_ahead_shares_no_line_before_its_time() {
 
 #[test]
 fn cells_of_a_cpu_that_it_has_cost_no_turn() {
-    let mut machine = skylake();
-    let rows = Rows::new(&mut machine, 2);
     let switches = Rc::new(Cell::new(0));
-    for cpu in 0..2 {
-        let (rows, switches) = (rows.clone(), Rc::clone(&switches));
-        machine.spawn(cpu, move |_| {
-            let local = &rows.get(cpu).local;
-            local.set(0);
-            for _ in 0..1000 {
-                switches.set(switches.get() + 1);
-                local.set(local.get() + 1);
-            }
-            assert_eq!(local.get(), 1000);
-        });
-    }
-    let report = machine.run().unwrap();
+    let counted = Rc::clone(&switches);
+    let report = Rows::run(2, 0..2, move |rows, cpu, _| {
+        let local = &rows.get(cpu).local;
+        local.set(0);
+        for _ in 0..1000 {
+            counted.set(counted.get() + 1);
+            local.set(local.get() + 1);
+        }
+        assert_eq!(local.get(), 1000);
+    });
     assert_eq!(switches.get(), 2000);
     // Two begin, two wait for their turn at most once, and two end.
     assert!(report.switches <= 6, "{} switches", report.switches);

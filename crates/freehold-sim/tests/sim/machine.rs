@@ -69,15 +69,10 @@ fn the_same_seed_gives_the_same_bytes() {
         let first = bytes();
         assert_eq!(first, bytes());
         // Nor does it matter on which thread of the host it runs, or what runs beside it.
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let name = name.to_owned();
-                std::thread::spawn(move || serde_json::to_string(&run(&name, 7, 8)).unwrap())
-            })
-            .collect();
-        for thread in threads {
-            assert_eq!(first, thread.join().unwrap());
-        }
+        std::thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(bytes));
+            threads.into_iter().for_each(|thread| assert_eq!(first, thread.join().unwrap()));
+        });
     }
 }
 

@@ -3,10 +3,15 @@
 #![expect(unsafe_code, reason = "a region is bytes, and tests want words in it")]
 
 use freehold::platform::Platform;
-use freehold_sim::{CpuHandle, Machine, Region, Sim, SimLock};
+use freehold_sim::{CpuHandle, Machine, Region, Report, Sim, SimLock, preset};
 
 pub(crate) type U64 = <Sim as Platform>::U64;
 pub(crate) type Local64 = <Sim as Platform>::LocalCell<u64>;
+
+/// Two sockets of 28 cores, each with a sibling.
+pub(crate) fn skylake() -> Machine {
+    Machine::new(&preset("skylake-2s").unwrap(), 1).unwrap()
+}
 
 /// One line: a lock, three words, and a cell of one CPU.
 #[repr(C, align(64))]
@@ -52,6 +57,17 @@ impl Rows {
             let (rows, work) = (self.clone(), work.clone());
             machine.spawn(cpu, move |handle| work(&rows, cpu, handle));
         }
+    }
+
+    /// Runs the same work on so many rows of [`skylake`].
+    pub(crate) fn run(
+        count: usize,
+        cpus: impl IntoIterator<Item = usize>,
+        work: impl Fn(&Rows, usize, &CpuHandle) + Clone + 'static,
+    ) -> Report {
+        let mut machine = skylake();
+        Rows::new(&mut machine, count).share(&mut machine, cpus, work);
+        machine.run().unwrap()
     }
 
     fn pointer(&self, index: usize) -> *mut Row {

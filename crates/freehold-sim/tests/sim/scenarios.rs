@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::books::{check_books, near};
-use crate::rows::Rows;
+use crate::rows::{Rows, skylake};
 use freehold::platform::{Platform, RawLock, SharedCell, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{Home, Key, Machine, Path, Report, Sim, Spec, preset};
@@ -17,10 +17,6 @@ const LOCAL: f64 = 81.3;
 const SAME_LLC: f64 = 53.8;
 const RMW: f64 = 6.1;
 const NOTICE: f64 = 28.0;
-
-fn skylake() -> Machine {
-    Machine::new(&preset("skylake-2s").unwrap(), 1).unwrap()
-}
 
 fn tiny(changes: &[(Key, f64)]) -> Spec {
     let mut spec = preset("skylake-2s").unwrap();
@@ -37,15 +33,12 @@ fn served(report: &Report, place: &str) -> u64 {
 
 #[test]
 fn two_cpus_ping_pong_a_line() {
-    let mut machine = skylake();
-    let rows = Rows::new(&mut machine, 1);
     const ROUNDS: u64 = 1000;
-    rows.share(&mut machine, 0..2, move |rows, _, _| {
+    let report = Rows::run(1, 0..2, |rows, _, _| {
         for round in 0..ROUNDS {
             rows.get(0).words[0].store(round, Relaxed);
         }
     });
-    let report = machine.run().unwrap();
     check_books(&report);
     // The first store fetches the line from memory, every later one from the other core, and the
     // transfers are one after the other.
@@ -77,15 +70,12 @@ fn a_line_between_sockets_costs_by_its_home() {
 #[test]
 fn two_words_in_one_line_are_falsely_shared_and_in_two_lines_are_not() {
     let run = |second_row| {
-        let mut machine = skylake();
-        let rows = Rows::new(&mut machine, 2);
-        rows.share(&mut machine, 0..2, move |rows, cpu, _| {
+        Rows::run(2, 0..2, move |rows, cpu, _| {
             let (row, word) = if cpu == 0 { (0, 0) } else { second_row };
             for round in 0..100 {
                 rows.get(row).words[word].store(round, Relaxed);
             }
-        });
-        machine.run().unwrap()
+        })
     };
     let shared = run((0, 1));
     assert_eq!(served(&shared, "same_llc"), 199);
@@ -99,16 +89,13 @@ fn two_words_in_one_line_are_falsely_shared_and_in_two_lines_are_not() {
 
 #[test]
 fn a_queue_of_three_waits_in_order() {
-    let mut machine = skylake();
-    let rows = Rows::new(&mut machine, 1);
-    rows.share(&mut machine, 0..3, move |rows, cpu, handle| {
+    let report = Rows::run(1, 0..3, |rows, cpu, handle| {
         // They come 200 ns apart, while CPU 0 holds the lock for 1000.
         handle.idle_ns(200 * cpu as u64);
         handle.on_path(Path::Alloc, || rows.get(0).lock.lock());
         handle.compute_ns(1000);
         handle.on_path(Path::Free, || rows.get(0).lock.unlock());
     });
-    let report = machine.run().unwrap();
     check_books(&report);
     let lock = report.lock("zone_lock").unwrap();
     assert_eq!((lock.instances, lock.acquisitions, lock.contended), (1, 3, 2));
@@ -133,9 +120,7 @@ fn a_queue_of_three_waits_in_order() {
 #[test]
 fn data_beside_a_contended_lock_are_taken_from_the_holder() {
     let run = |row| {
-        let mut machine = skylake();
-        let rows = Rows::new(&mut machine, 2);
-        rows.share(&mut machine, 0..2, move |rows, cpu, handle| {
+        Rows::run(2, 0..2, move |rows, cpu, handle| {
             handle.idle_ns(200 * cpu as u64);
             rows.get(0).lock.lock();
             for round in 0..10 {
@@ -143,8 +128,7 @@ fn data_beside_a_contended_lock_are_taken_from_the_holder() {
                 rows.get(row).words[0].store(round, Relaxed);
             }
             rows.get(0).lock.unlock();
-        });
-        machine.run().unwrap()
+        })
     };
     // In the lock's line each store of the first holder invalidates the waiter's copy, or, the
     // first time, fetches the line that the waiter's arrival took.
@@ -270,13 +254,10 @@ fn clearing_frames_pushes_records_out_of_the_caches() {
 #[test]
 fn siblings_share_a_core_and_slow_each_other() {
     let run = |cpus: [usize; 2]| {
-        let mut machine = skylake();
-        let rows = Rows::new(&mut machine, 1);
-        rows.share(&mut machine, cpus, move |rows, _, handle| {
+        Rows::run(1, cpus, |rows, _, handle| {
             handle.compute_ns(1000);
             rows.get(0).words[0].store(1, Relaxed);
-        });
-        machine.run().unwrap()
+        })
     };
     // CPU 56 is the sibling of CPU 0: both compute 1.538 times as long, and the second to store
     // finds the line in the core, after it has waited for it to arrive.
@@ -373,12 +354,9 @@ fn the_longest_stretch_without_interrupts_is_found() {
 
 #[test]
 fn private_cells_are_charged_without_a_turn() {
-    let mut machine = skylake();
-    let rows = Rows::new(&mut machine, 2);
-    rows.share(&mut machine, 0..2, move |rows, cpu, _| {
+    let report = Rows::run(2, 0..2, |rows, cpu, _| {
         (0..100).for_each(|round| rows.get(cpu).local.set(round));
     });
-    let report = machine.run().unwrap();
     // The others are the two ends, in the order of time.
     assert_eq!(report.switches, 4, "each CPU did all its accesses in one go");
     assert_eq!(served(&report, "l1"), 198);

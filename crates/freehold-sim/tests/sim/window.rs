@@ -3,14 +3,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::books::{check_books, near};
-use crate::rows::Rows;
+use crate::rows::{Rows, skylake};
 use freehold::platform::{Platform, RawLock, Word};
 use freehold::{FrameCount, NodeId, Pfn};
 use freehold_sim::{CpuHandle, Key, Machine, Path, Report, Schedule, Sim, preset};
-
-fn skylake() -> Machine {
-    Machine::new(&preset("skylake-2s").unwrap(), 1).unwrap()
-}
 
 /// One CPU measures `window_ns`, and does `work` then.
 fn one_cpu(window_ns: u64, work: impl Fn(&CpuHandle, &Rows) + 'static) -> Report {
