@@ -12,11 +12,11 @@ use freehold::platform::{Platform, SharedCell, Word};
 use freehold::{Config, Error, FrameCount, MemoryRange, NodeId, Order, Pfn, Request};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU8;
-use loom::thread::{self, JoinHandle};
 
 use heads::{Head, Heads, Unfreed};
-use loom_platform::{LoomCell, LoomPlatform, LoomWord, run_on};
+use loom_platform::{LoomCell, LoomPlatform, LoomWord};
 use loom_runs::explore;
+use loom_threads::race;
 use machine::Machine;
 
 #[path = "../../src/heads.rs"]
@@ -25,6 +25,8 @@ mod heads;
 mod loom_platform;
 #[path = "../../../freehold/tests/common/loom_runs.rs"]
 mod loom_runs;
+#[path = "../../../freehold/tests/common/loom_threads.rs"]
+mod loom_threads;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
 
@@ -111,22 +113,6 @@ impl<P: Platform + Default + Send + Sync, B: Word<u8>> Arena<P, B> {
     }
 }
 
-/// Runs `other` on CPU 1.
-fn beside<P: Platform + Send + Sync, B: Word<u8> + Send + Sync + 'static, R: 'static>(
-    arena: &Arc<Arena<P, B>>,
-    other: impl FnOnce(&Arena<P, B>) -> R + 'static,
-) -> JoinHandle<R> {
-    let arena = Arc::clone(arena);
-    thread::spawn(move || {
-        run_on(1);
-        other(&arena)
-    })
-}
-
-fn join<R>(thread: JoinHandle<R>) -> R {
-    thread.join().expect("the thread is well")
-}
-
 /// Frees an allocation. Allocates anew if it was there, and frees that; returns how many it freed.
 fn free_and_renew<P: Platform + Default + Send + Sync, B: Word<u8>>(
     arena: &Arena<P, B>,
@@ -146,8 +132,9 @@ fn free_twice<B: Word<u8> + Send + Sync + 'static>(renewed: Order) {
     explore(2, move || {
         let arena = Arena::<Sound, B>::new(2);
         let first = arena.alloc(Order::ZERO);
-        let other = beside(&arena, move |arena| free_and_renew(arena, first, renewed));
-        let freed = free_and_renew(&arena, first, renewed) + join(other);
+        let work = move |arena: &Arena<Sound, B>| free_and_renew(arena, first, renewed);
+        let (mine, theirs) = race(&arena, work, work);
+        let freed = mine + theirs;
         // Three, if the other came late: then it has allocated, too.
         assert!(freed == 2 || freed == 3, "{freed} were freed");
         arena.check_free();
@@ -186,15 +173,16 @@ fn hand_over<P: Platform + Default + Send + Sync>() {
     explore(2, || {
         let arena = Arena::<P, Relaxed>::new(1);
         let first = arena.alloc(Order::ZERO);
-        let other = beside(&arena, move |arena| {
-            arena.write(first);
-            assert!(arena.free(first), "its head is there");
-        });
-        if let Ok(next) = arena.try_alloc(Order::ZERO) {
-            arena.write(next);
-            assert!(arena.free(next), "its head is there");
-        }
-        join(other);
+        let use_up = |arena: &Arena<P, Relaxed>, frame| {
+            arena.write(frame);
+            assert!(arena.free(frame), "its head is there");
+        };
+        let next = move |arena: &Arena<P, Relaxed>| {
+            if let Ok(next) = arena.try_alloc(Order::ZERO) {
+                use_up(arena, next);
+            }
+        };
+        race(&arena, next, move |arena| use_up(arena, first));
         arena.check_free();
     });
 }
@@ -224,8 +212,8 @@ fn free_range_twice<B: Word<u8> + Send + Sync + 'static>() {
             let next = arena.alloc_range();
             1 + u32::from(arena.free(next))
         };
-        let other = beside(&arena, work);
-        let freed = work(&arena) + join(other);
+        let (mine, theirs) = race(&arena, work, work);
+        let freed = mine + theirs;
         assert!(freed == 2 || freed == 3, "{freed} were freed");
         arena.check_free();
     });

@@ -7,10 +7,23 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::loom_runs::explore;
 use crate::loom_threads::race;
-use crate::sound::{FRAME, OTHER, ROOT, Sound, build, read, with_frame};
+use crate::sound::{FRAME, Lru, OTHER, ROOT, Sound, build, read, with_frame};
 use freehold::{FrameCount, Migrate, MigrateError, Order};
 use freehold_lru::{Kind, LruError, LruLock, Scope};
 use loom::sync::Arc;
+
+/// The frame has been released, and none is left.
+fn check_released<const O: bool, const A: bool, const Q: bool>(lru: &Lru<O, A, Q>) {
+    assert_eq!(lru.owner().released(), 1);
+    lru.drain_all();
+    assert_eq!(lru.check().used, FrameCount::ZERO);
+}
+
+/// Removes the frame from the index.
+fn remove_entry(lru: &Sound) {
+    let frame = lru.owner().index().pop().expect("it is in the index");
+    lru.put(frame).expect("the index had a reference");
+}
 
 fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
     explore(3, || {
@@ -29,9 +42,7 @@ fn isolate_against_release<const O: bool, const A: bool, const Q: bool>() {
                 lru.put(FRAME).expect("the index has a reference");
             },
         );
-        assert_eq!(lru.owner().released(), 1);
-        lru.drain_all();
-        assert_eq!(lru.check().used, FrameCount::ZERO);
+        check_released(&lru);
     });
 }
 
@@ -113,9 +124,7 @@ fn a_batch_races_with_release() {
             |lru| lru.drain_all(),
             |lru| lru.put(FRAME).expect("the caller has a reference"),
         );
-        assert_eq!(lru.owner().released(), 1);
-        lru.drain_all();
-        assert_eq!(lru.check().used, FrameCount::ZERO);
+        check_released(&lru);
     });
 }
 
@@ -169,18 +178,9 @@ fn reclaim_races_with_a_lookup() {
 fn migration_races_with_a_removal() {
     explore(2, || {
         let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
-        let (moved, ()) = race(
-            &lru,
-            |lru| lru.migrate(FRAME, OTHER, Order::ZERO),
-            |lru| {
-                let frame = lru.owner().index().pop().expect("it is in the index");
-                lru.put(frame).expect("the index had a reference");
-            },
-        );
+        let (moved, ()) = race(&lru, |lru| lru.migrate(FRAME, OTHER, Order::ZERO), remove_entry);
         assert!(matches!(moved, Ok(()) | Err(MigrateError::Busy)), "{moved:?}");
-        assert_eq!(lru.owner().released(), 1);
-        lru.drain_all();
-        assert_eq!(lru.check().used, FrameCount::ZERO);
+        check_released(&lru);
     });
 }
 
@@ -204,13 +204,8 @@ fn a_claim_given_back_races_with_a_removal() {
         explore(2, move || {
             let lru: Arc<Sound> = with_frame(LruLock::Group, |_| ROOT);
             lru.owner().wavers.store(true, Relaxed);
-            race(&lru, ask, |lru| {
-                let frame = lru.owner().index().pop().expect("it is in the index");
-                lru.put(frame).expect("the index had a reference");
-            });
-            assert_eq!(lru.owner().released(), 1);
-            lru.drain_all();
-            assert_eq!(lru.check().used, FrameCount::ZERO);
+            race(&lru, ask, remove_entry);
+            check_released(&lru);
         });
     }
 }

@@ -1,11 +1,12 @@
 //! Blocks of frames on the LRU: charged, counted, reclaimed, moved and released as a whole.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
 use crate::common::{TestPlatform, run_on};
 use crate::fixed;
 use crate::machine::Machine;
+use crate::owner::Nervous;
 use crate::room::Room;
 use crate::rooms::{ROOT, count, pfn, room};
 use crate::shelf::Shelf;
@@ -181,27 +182,9 @@ fn a_group_inherits_blocks() {
     assert_eq!(lru.check().used, count(33 * 199));
 }
 
-/// An owner that panics whenever it gets blocks of order 2.
-struct Panicking(Mutex<Vec<(Pfn, Order)>>);
-
-impl Owner for Panicking {
-    fn reclaim(&self, _frame: Pfn) -> Verdict {
-        Verdict::Keep
-    }
-
-    fn forget(&self, _frame: Pfn, _claim: Claim<'_>) {}
-
-    fn release(&self, blocks: &[Pfn], order: Order) {
-        self.0.lock().unwrap().extend(blocks.iter().map(|&block| (block, order)));
-        if order == Order::new(2) {
-            resume_unwind(Box::new("as it is meant to"));
-        }
-    }
-}
-
 #[test]
 fn a_panic_loses_no_block_of_another_order() {
-    let lru = build(Panicking(Mutex::default()));
+    let lru = build(Nervous(Order::new(2), Mutex::default()));
     let blocks = [(0, 0), (4, 2), (8, 2), (16, 4), (1, 0)].map(|(at, order)| {
         lru.add_block(pfn(at), Order::new(order), ROOT, Kind::File).unwrap();
         (pfn(at), Order::new(order))
@@ -210,7 +193,7 @@ fn a_panic_loses_no_block_of_another_order() {
     let pfns = blocks.map(|(at, _)| at);
     let outcome = catch_unwind(AssertUnwindSafe(|| lru.put_bulk(&pfns)));
     assert!(outcome.is_err(), "the panic comes out");
-    assert_eq!(*lru.owner().0.lock().unwrap(), blocks, "each was handed over once");
+    assert_eq!(*lru.owner().1.lock().unwrap(), blocks, "each was handed over once");
     assert_eq!(lru.check().used, count(0));
     assert_eq!(lru.group_stats(ROOT).unwrap().charged, count(0));
 }

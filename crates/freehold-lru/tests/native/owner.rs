@@ -218,8 +218,8 @@ fn calls_that_reclaim_give_up_when_too_many_do() {
     none_is_lost(cache, FRAMES - 1);
 }
 
-/// An owner that panics when frames are released to it.
-struct Nervous(Mutex<Vec<Pfn>>);
+/// An owner that panics when blocks of this order are released to it, and what was.
+pub(crate) struct Nervous(pub(crate) Order, pub(crate) Mutex<Vec<(Pfn, Order)>>);
 
 impl Owner for Nervous {
     fn reclaim(&self, _frame: Pfn) -> Verdict {
@@ -228,9 +228,11 @@ impl Owner for Nervous {
 
     fn forget(&self, _frame: Pfn, _claim: Claim<'_>) {}
 
-    fn release(&self, frames: &[Pfn], _order: Order) {
-        self.0.lock().unwrap().extend(frames);
-        resume_unwind(Box::new("as it is meant to"));
+    fn release(&self, blocks: &[Pfn], order: Order) {
+        self.1.lock().unwrap().extend(blocks.iter().map(|&block| (block, order)));
+        if order == self.0 {
+            resume_unwind(Box::new("as it is meant to"));
+        }
     }
 }
 
@@ -243,11 +245,12 @@ fn a_frame_is_added_although_the_owner_panics() {
         |cache| cache.add_reclaiming(pfn(1), ROOT, Kind::File),
     ];
     for call in calls {
-        let cache = build(&LruSettings::default().batch(2), Nervous(Mutex::default()));
+        let owner = Nervous(Order::ZERO, Mutex::default());
+        let cache = build(&LruSettings::default().batch(2), owner);
         cache.add(pfn(0), ROOT, Kind::File).expect("it is new");
         cache.put(pfn(0)).expect("the caller has a reference");
         assert!(catch_unwind(AssertUnwindSafe(|| call(&cache))).is_err(), "it is handed frame 0");
-        assert_eq!(*cache.owner().0.lock().unwrap(), [pfn(0)]);
+        assert_eq!(*cache.owner().1.lock().unwrap(), [(pfn(0), Order::ZERO)]);
         let stats = cache.frame_stats(pfn(1)).expect("it was added");
         assert_eq!(stats.references.map(|count| count.get()), Some(1));
         assert!(stats.list.is_some());

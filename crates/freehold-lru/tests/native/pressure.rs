@@ -68,9 +68,19 @@ fn machine(
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(memory))];
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, &config, &fixed(4, 8));
+    configured([&config; 2], (keeps, moves), test);
+}
+
+/// The same on one of these configurations, with an LRU that covers the other one: all of it or a
+/// part.
+fn configured(
+    [config, of_lru]: [&Config<'_>; 2],
+    (keeps, moves): (bool, bool),
+    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
+) {
+    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, config, &fixed(4, 8));
     let owner = Cache { frames: &frames, index: Mutex::default(), keeps, moves };
-    let lru = Room::new(TestPlatform, &config, &LruSettings::default(), owner);
+    let lru = Room::new(TestPlatform, of_lru, &LruSettings::default(), owner);
     run_on(0);
     test(&frames, &lru);
     lru.drain_all();
@@ -178,20 +188,6 @@ fn upkeep_leaves_a_node_alone_that_has_a_zone_with_room() {
     });
 }
 
-/// Runs `test` on a machine whose content can all be dropped and moved, with an LRU that covers it
-/// or a part of it.
-fn droppable(
-    config: &Config<'_>,
-    of_lru: &Config<'_>,
-    test: impl FnOnce(&Frames, &Room<TestPlatform, Cache<'_>>),
-) {
-    let frames = Machine::<_, ZoneLock<_>>::new(TestPlatform, config, &fixed(4, 8));
-    let owner = Cache { frames: &frames, index: Mutex::default(), keeps: false, moves: true };
-    let lru = Room::new(TestPlatform, of_lru, &LruSettings::default(), owner);
-    run_on(0);
-    test(&frames, &lru);
-}
-
 /// Runs `test` on a machine with as much memory in one zone as in another.
 fn of_two_zones(
     low: ZoneKind,
@@ -202,7 +198,7 @@ fn of_two_zones(
     let ranges = [range(0).in_zone(low), range(FRAMES).in_zone(high)];
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus);
-    droppable(&config, &config, test);
+    configured([&config; 2], (false, true), test);
 }
 
 /// Caches content in a frame, if there is one.
@@ -268,7 +264,7 @@ fn an_allocation_reclaims_from_far_below_the_watermark() {
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(8 * FRAMES))];
     let cpus = [NodeId::new(0)];
     let config = Config::new(&ranges, &cpus).min_free(FrameCount::new(FRAMES));
-    droppable(&config, &config, |frames, lru| {
+    configured([&config; 2], (false, true), |frames, lru| {
         while cache(frames, lru, Request::default().watermark(Watermark::Ignore)).is_some() {}
         lru.alloc_reclaiming(frames, Request::default()).expect("something can be dropped");
         assert!(cached_from(lru, 0) as u64 > 4 * FRAMES, "and not all of it was");
@@ -284,7 +280,7 @@ fn of_two_nodes(covered: usize, test: impl FnOnce(&Frames, &Room<TestPlatform, C
     let (ranges, cpus) = ([range(0), range(1)], [NodeId::new(0), NodeId::new(1)]);
     let config = Config::new(&ranges, &cpus);
     let of_lru = Config::new(&ranges[..covered], &cpus[..covered]);
-    droppable(&config, &of_lru, test);
+    configured([&config, &of_lru], (false, true), test);
 }
 
 #[test]
