@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 use freehold::designs::Freehold;
 use freehold::platform::Platform;
 use freehold::{
-    Compaction, CpuId, Design, Error, FrameCount, FrameStatus, MemoryRange, Migrate, NumaEvents,
-    Order, PageAllocator, Pfn, Request, Settings,
+    Compaction, CpuId, Design, Error, FrameStatus, MemoryRange, Migrate, NumaEvents, Order,
+    PageAllocator, Pfn, Request, Settings,
 };
 use freehold_llfree::Llfree;
 use freehold_sim::{Machine, Sim, SimFrames};
@@ -33,12 +33,7 @@ pub(super) trait CheckedFrames: Frames {
     ) -> Result<usize, Error>;
     fn compact(&self, owner: &dyn Migrate) -> Compaction;
     fn add_memory(&self, range: MemoryRange) -> Result<(), Error>;
-    fn remove_memory(
-        &self,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
-    ) -> Result<(), Error>;
+    fn remove_memory(&self, range: MemoryRange, owner: &dyn Migrate) -> Result<(), Error>;
     fn status(&self, pfn: Pfn) -> FrameStatus;
     fn drain(&self, cpu: CpuId) -> Result<(), Error>;
     fn offline_cpu(&self, cpu: CpuId) -> Result<(), Error>;
@@ -127,13 +122,8 @@ impl<D: Design<Sim>> CheckedFrames for SimFrames<D> {
         (**self).add_memory(range)
     }
 
-    fn remove_memory(
-        &self,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
-    ) -> Result<(), Error> {
-        (**self).remove_memory(first, frames, owner)
+    fn remove_memory(&self, range: MemoryRange, owner: &dyn Migrate) -> Result<(), Error> {
+        (**self).remove_memory(range.start, range.frames, owner)
     }
 
     fn status(&self, pfn: Pfn) -> FrameStatus {

@@ -196,7 +196,7 @@ impl Actor {
         let world = Rc::clone(&self.world);
         let most = if self.rng.bool() { 8 } else { 1200 };
         let range = world.ledger.borrow().pick(&mut self.rng, most);
-        let got = self.moving(|mover| world.frames.remove_memory(range.start, range.frames, mover));
+        let got = self.moving(|mover| world.frames.remove_memory(range, mover));
         match got {
             Ok(()) => {
                 world.ledger.borrow_mut().remove_memory(range);

@@ -41,10 +41,6 @@ impl Peer for Kernel {
     fn first_frame(block: &Held<Kernel>) -> u64 {
         block.first_frame()
     }
-
-    fn managed_frames(&self) -> Option<u64> {
-        None
-    }
 }
 
 impl Seat for &Kernel {

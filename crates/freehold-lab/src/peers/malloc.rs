@@ -61,10 +61,6 @@ impl<A: GlobalAlloc + Send + Sync + 'static> Peer for Malloc<A> {
     fn first_frame(block: &Held<A>) -> u64 {
         block.first_frame()
     }
-
-    fn managed_frames(&self) -> Option<u64> {
-        None
-    }
 }
 
 impl<A: GlobalAlloc> Seat for &Malloc<A> {

@@ -58,7 +58,9 @@ pub(crate) trait Peer: Send + Sync {
     fn first_frame(block: &Self::Block) -> u64;
 
     /// How many frames it manages; `None` if it takes them from the machine on demand.
-    fn managed_frames(&self) -> Option<u64>;
+    fn managed_frames(&self) -> Option<u64> {
+        None
+    }
 
     /// Whether it has blocks of an order.
     fn serves(&self, _order: Order) -> bool {
@@ -130,13 +132,19 @@ pub(crate) trait Seat {
 /// [`Seat::alloc_bulk`], one at a time.
 #[inline]
 fn alloc_singly<S: Seat + ?Sized>(seat: &mut S, out: &mut [S::Block]) -> usize {
-    for (at, slot) in out.iter_mut().enumerate() {
-        match seat.alloc(Order::ZERO, MigrateType::Movable) {
+    fill(out, || seat.alloc(Order::ZERO, MigrateType::Movable))
+}
+
+/// Fills slots one by one and returns how many: fewer if a block is not to be had.
+#[inline(always)]
+pub(crate) fn fill<B>(slots: &mut [B], mut alloc: impl FnMut() -> Option<B>) -> usize {
+    for (at, slot) in slots.iter_mut().enumerate() {
+        match alloc() {
             Some(block) => *slot = block,
             None => return at,
         }
     }
-    out.len()
+    slots.len()
 }
 
 /// [`Seat::free_bulk`], one at a time.

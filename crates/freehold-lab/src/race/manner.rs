@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::peers::{Peer, Refused, Seat};
+use crate::peers::{Peer, Refused, Seat, fill};
 use fastrand::Rng;
 use freehold::{MigrateType, Order};
 
@@ -46,13 +46,7 @@ impl<P: Peer, const ORDER: u8> Manner<P> for Singles<ORDER> {
 
     #[inline(always)]
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize {
-        for (at, slot) in slots.iter_mut().enumerate() {
-            match seat.alloc(Order::new(ORDER), MigrateType::Movable) {
-                Some(block) => *slot = block,
-                None => return at,
-            }
-        }
-        slots.len()
+        fill(slots, || seat.alloc(Order::new(ORDER), MigrateType::Movable))
     }
 
     #[inline(always)]
@@ -115,13 +109,11 @@ impl<P: Peer> Manner<P> for Mixed {
 
     #[inline(always)]
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize {
-        for (at, (slot, &(order, migratetype))) in slots.iter_mut().zip(&self.wanted).enumerate() {
-            match seat.alloc(order, migratetype) {
-                Some(block) => *slot = block,
-                None => return at,
-            }
-        }
-        slots.len()
+        let mut wanted = self.wanted.iter();
+        fill(slots, || {
+            let &(order, migratetype) = wanted.next()?;
+            seat.alloc(order, migratetype)
+        })
     }
 
     #[inline(always)]

@@ -344,13 +344,8 @@ impl CheckedFrames for Watched {
     }
 
     /// Not made on a machine with a CPU that stops.
-    fn remove_memory(
-        &self,
-        first: Pfn,
-        frames: FrameCount,
-        owner: &dyn Migrate,
-    ) -> Result<(), Error> {
-        self.frames.remove_memory(first, frames, owner)
+    fn remove_memory(&self, range: MemoryRange, owner: &dyn Migrate) -> Result<(), Error> {
+        self.frames.remove_memory(range, owner)
     }
 
     fn status(&self, pfn: Pfn) -> FrameStatus {

@@ -188,11 +188,7 @@ impl TaskWorkload for Tenants {
             ("sorts", json!(results::by_sort(&self.tenancy, outcomes))),
         ];
         let seconds = count as f64 / per_second;
-        let work = Work { unit: "reads", count, seconds, per_second };
-        Findings {
-            work,
-            specific: fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect(),
-        }
+        Findings::new(Work { unit: "reads", count, seconds, per_second }, fields)
     }
 
     fn show(results: &[RunResult], machine: &Machine) -> Result<()> {
