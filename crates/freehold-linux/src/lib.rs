@@ -6,9 +6,10 @@
 //! second type argument of a [`PageAllocator`](freehold::PageAllocator), as
 //! [`Freehold`](freehold::designs::Freehold) is.
 //!
-//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `unmerged`, `stack`,
-//! `kind`), the buddy system over them (`buddy`), a zone with its lock (`zone`, `fallback`), per-CPU
-//! lists (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share (`skeleton`), and the five.
+//! From the bottom: records of frames and pageblocks (`frame`, `pageblock`, `unmerged`, `stack`),
+//! what is asked for (`kind`), the buddy system over them (`buddy`), a zone with its lock (`zone`,
+//! `fallback`), per-CPU lists (`pcp`, `pcp_tuning`, `bookkeeping`), what all five share
+//! (`skeleton`), and the five.
 
 #![no_std]
 #![deny(unsafe_code)]

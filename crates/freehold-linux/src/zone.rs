@@ -314,7 +314,8 @@ impl<'a, P: Platform, B: Beside<P>> ZoneGuard<'a, P, B> {
     }
 
     /// Takes a free block of `from` and returns all but its first part of the order asked for, if
-    /// it is of the type or can be claimed as a whole; returns whether it was. Its head is unmarked.
+    /// it is of the type or can be claimed as a whole; returns whether it was. Its head is
+    /// unmarked.
     pub(crate) fn capture(&self, block: FrameIndex, from: Order, kind: Kind) -> bool {
         let of = self.buddy.tables.blocks.block_type(block);
         if of == BlockType::of(kind.migratetype) {
