@@ -352,7 +352,7 @@ mod tests {
         let bench: Workbench<Baseline> = Workbench::new(1024, &fixed(Default::default(), 1, 1));
         let (first, second) = (FrameIndex(0), FrameIndex(512));
         let all = Order::BUDDY_MAX;
-        let kind = Kind { order: all, migratetype: MigrateType::Movable };
+        let kind = Kind::movable(all);
         let taken = bench.lock().buddy.take_smallest(kind);
         bench.lock().sub_free(all.frames());
         assert_eq!(taken, Some(first));
@@ -377,7 +377,7 @@ mod tests {
         bench.free(0, 1);
         // Merged with its kind, but not available.
         assert_eq!(bench.in_zone(9, BlockType::Isolated), [0]);
-        let frame = Kind { order: Order::ZERO, migratetype: MigrateType::Movable };
+        let frame = Kind::movable(Order::ZERO);
         assert!(bench.lock().buddy.take_smallest(frame).is_none());
         bench.check();
         bench.lock().release(FrameIndex(0));

@@ -16,4 +16,9 @@ impl Kind {
     pub(crate) fn of(request: &Request) -> Self {
         Kind { order: request.order(), migratetype: request.content() }
     }
+
+    /// A block for movable content.
+    pub(crate) const fn movable(order: Order) -> Self {
+        Kind { order, migratetype: MigrateType::Movable }
+    }
 }

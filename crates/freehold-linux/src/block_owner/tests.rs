@@ -29,7 +29,7 @@ fn remembered(bench: &Bench, cpu: usize) -> Vec<u32> {
 
 fn refill(bench: &Bench, order: u8, wanted: u64) -> u64 {
     let pages = bench.pages(0);
-    let kind = Kind { order: Order::new(order), migratetype: MigrateType::Movable };
+    let kind = Kind::movable(Order::new(order));
     let taken = refill::refill(&pages, kind, FrameCount::new(wanted)).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken

@@ -30,7 +30,7 @@ fn counted(bench: &Bench) -> (u64, u64) {
 
 fn refill(bench: &Bench, wanted: u32) -> u64 {
     let pages = bench.pages(0);
-    let kind = Kind { order: Order::ZERO, migratetype: MigrateType::Movable };
+    let kind = Kind::movable(Order::ZERO);
     let taken = Clustered::refill(&pages, kind, wanted).get();
     pages.pcp.count.set(pages.pcp.count.get() + taken as u32);
     taken

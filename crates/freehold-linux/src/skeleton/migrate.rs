@@ -13,7 +13,7 @@ use freehold::designs::Context;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::request::Request;
-use freehold::units::{FrameCount, MigrateType, ORDERS, Order};
+use freehold::units::{FrameCount, ORDERS, Order};
 
 /// The free scanner isolates about so many frames at a time (Linux's `COMPACT_CLUSTER_MAX`), and so
 /// many blocks are returned under one hold of the zone lock.
@@ -162,10 +162,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
             return;
         };
         self.in_flight = Some((to, order));
-        frames.set_state(
-            to,
-            FrameState::allocated(Kind { order, migratetype: MigrateType::Movable }),
-        );
+        frames.set_state(to, FrameState::allocated(Kind::movable(order)));
         let from_pfn = frames.pfn_of(from);
         match self.owner.migrate(from_pfn, frames.pfn_of(to), order) {
             Ok(()) => {
@@ -200,7 +197,7 @@ impl<'a, P: Platform, Y: Policy<P>> Compactor<'a, P, Y> {
     fn recall(&mut self) {
         let frames = &self.design.frames;
         let Some((to, order)) = self.in_flight.take() else { return };
-        let state = FrameState::allocated(Kind { order, migratetype: MigrateType::Movable });
+        let state = FrameState::allocated(Kind::movable(order));
         if frames.claim(to, state, state.retag(Tag::Claimed)) {
             self.targets.put(frames, to, order);
         } else {

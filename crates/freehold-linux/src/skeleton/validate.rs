@@ -280,7 +280,7 @@ mod tests {
         assert_eq!(link, Some(Rule::LinksAgree));
         let counted = broken(|bench| bench.lock().buddy.lists.note(FOUR, of, 1));
         assert_eq!(counted, Some(Rule::BlocksCounted));
-        let used = FrameState::allocated(Kind { order: FOUR, migratetype: MigrateType::Movable });
+        let used = FrameState::allocated(Kind::movable(FOUR));
         assert_eq!(broken(|bench| set(bench, 4, used)), Some(Rule::ListMatchesMark));
         assert_eq!(broken(|bench| set(bench, 5, FrameState::HOLE)), Some(Rule::TailsUnmarked));
         let blocks = |how: fn(&Bench, FrameIndex)| broken(|bench| how(bench, FrameIndex(512)));
