@@ -11,7 +11,7 @@ use std::sync::atomic::{
 
 use freehold::platform::Word;
 use freehold::{NodeId, Pfn};
-use freehold_sim::{CpuHandle, Home, Machine, Region, WorkLock};
+use freehold_sim::{CpuHandle, Home, Machine, Region, SimWord, WorkLock};
 
 /// A bounded ring for handing frames over.
 #[derive(Clone, Copy, Debug)]
@@ -24,41 +24,27 @@ pub(crate) struct RingPlan {
     pub(crate) receiver: usize,
 }
 
-/// Words in a cache line.
-const LINE_WORDS: usize = 8;
-
-/// Where the position of the senders is among the words, on a line of its own.
-const SENDERS: usize = 0;
-
-/// The same of the receivers. The slots follow.
-const RECEIVERS: usize = LINE_WORDS;
-
-/// The words of a ring: two positions, and slots that hold a frame's number plus one, or 0.
+/// The slots of a ring, each with a frame's number plus one, or 0.
 struct Slots<'a, W>(&'a [W]);
 
 impl<W: Word<u64>> Slots<'_, W> {
-    /// How many words a ring takes.
-    fn words(plan: &RingPlan) -> usize {
-        2 * LINE_WORDS + plan.frames
-    }
-
     fn slot(&self, position: u64) -> &W {
-        let slots = &self.0[2 * LINE_WORDS..];
-        &slots[position as usize % slots.len()]
+        &self.0[position as usize % self.0.len()]
     }
 
-    /// Whether the next slot of an end is empty. If that is in vain, the lock is left to who comes
+    /// Whether the slot at a position is empty. If that is in vain, the lock is left to who comes
     /// when it is not.
-    fn is_next_empty(&self, end: usize) -> bool {
-        self.slot(self.0[end].load(Relaxed)).load(Relaxed) == 0
+    fn is_empty_at(&self, position: &W) -> bool {
+        self.slot(position.load(Relaxed)).load(Relaxed) == 0
     }
 
-    /// Sends as many frames as there is room for. The caller has the lock of the senders.
-    fn send(&self, frames: &[Pfn]) -> usize {
-        let start = self.0[SENDERS].load(Relaxed);
+    /// Sends as many frames as there is room for. The caller has the lock of the senders, whose
+    /// position this is.
+    fn send(&self, position: &W, frames: &[Pfn]) -> usize {
+        let start = position.load(Relaxed);
         let mut sent = 0;
-        for (position, pfn) in (start..).zip(frames) {
-            let slot = self.slot(position);
+        for (at, pfn) in (start..).zip(frames) {
+            let slot = self.slot(at);
             if slot.load(Acquire) != 0 {
                 break;
             }
@@ -66,16 +52,17 @@ impl<W: Word<u64>> Slots<'_, W> {
             slot.store(pfn.get() + 1, Release);
             sent += 1;
         }
-        self.0[SENDERS].store(start + sent as u64, Relaxed);
+        position.store(start + sent as u64, Relaxed);
         sent
     }
 
-    /// Takes as many frames as there are. The caller has the lock of the receivers.
-    fn receive(&self, frames: &mut [Pfn]) -> usize {
-        let start = self.0[RECEIVERS].load(Relaxed);
+    /// Takes as many frames as there are. The caller has the lock of the receivers, whose position
+    /// this is.
+    fn receive(&self, position: &W, frames: &mut [Pfn]) -> usize {
+        let start = position.load(Relaxed);
         let mut received = 0;
-        for (position, frame) in (start..).zip(frames) {
-            let slot = self.slot(position);
+        for (at, frame) in (start..).zip(frames) {
+            let slot = self.slot(at);
             let held = slot.load(Acquire);
             if held == 0 {
                 break;
@@ -84,57 +71,53 @@ impl<W: Word<u64>> Slots<'_, W> {
             *frame = Pfn::new(held - 1);
             received += 1;
         }
-        self.0[RECEIVERS].store(start + received as u64, Relaxed);
+        position.store(start + received as u64, Relaxed);
         received
     }
 }
 
-/// A lock on lines of its own: hardware fetches them in pairs.
+/// One end of a ring on the host, on lines of its own: hardware fetches them in pairs.
 #[derive(Default)]
 #[repr(align(128))]
-struct HostLock(spin::Mutex<()>);
+struct HostEnd {
+    lock: spin::Mutex<()>,
+    position: AtomicU64,
+}
 
 /// A ring on the host.
 pub(super) struct HostRing {
-    send_lock: HostLock,
-    receive_lock: HostLock,
-    /// The slots begin with the first whole line.
-    words: Box<[AtomicU64]>,
+    send: HostEnd,
+    receive: HostEnd,
+    slots: Box<[AtomicU64]>,
     senders: AtomicUsize,
 }
 
 impl HostRing {
     pub(super) fn new(plan: &RingPlan) -> Self {
-        let words = LINE_WORDS + Slots::<AtomicU64>::words(plan);
         HostRing {
-            send_lock: HostLock::default(),
-            receive_lock: HostLock::default(),
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            send: HostEnd::default(),
+            receive: HostEnd::default(),
+            slots: (0..plan.frames).map(|_| AtomicU64::new(0)).collect(),
             senders: AtomicUsize::new(plan.senders),
         }
     }
 
-    fn slots(&self) -> Slots<'_, AtomicU64> {
-        let skipped = self.words.as_ptr().align_offset(size_of::<[u64; LINE_WORDS]>());
-        Slots(&self.words[skipped..self.words.len() - LINE_WORDS + skipped])
-    }
-
     pub(super) fn try_send(&self, frames: &[Pfn]) -> usize {
-        let slots = self.slots();
-        if !slots.is_next_empty(SENDERS) {
+        let (slots, HostEnd { lock, position }) = (Slots(&self.slots), &self.send);
+        if !slots.is_empty_at(position) {
             return 0;
         }
-        let _guard = self.send_lock.0.lock();
-        slots.send(frames)
+        let _guard = lock.lock();
+        slots.send(position, frames)
     }
 
     pub(super) fn try_receive(&self, frames: &mut [Pfn]) -> usize {
-        let slots = self.slots();
-        if slots.is_next_empty(RECEIVERS) {
+        let (slots, HostEnd { lock, position }) = (Slots(&self.slots), &self.receive);
+        if slots.is_empty_at(position) {
             return 0;
         }
-        let _guard = self.receive_lock.0.lock();
-        slots.receive(frames)
+        let _guard = lock.lock();
+        slots.receive(position, frames)
     }
 
     pub(super) fn leave(&self) {
@@ -147,10 +130,14 @@ impl HostRing {
     }
 }
 
+/// Words in a cache line.
+const LINE_WORDS: usize = 8;
+
 /// A ring on a simulated machine.
 pub(super) struct SimRing {
     send_lock: WorkLock,
     receive_lock: WorkLock,
+    /// The positions of the senders and of the receivers, on a line each, then the slots.
     region: Region,
     /// Costs nothing: it changes once for each sender.
     senders: AtomicUsize,
@@ -159,7 +146,7 @@ pub(super) struct SimRing {
 impl SimRing {
     /// A ring in the memory of `node`.
     pub(super) fn new(machine: &mut Machine, plan: &RingPlan, node: NodeId) -> Self {
-        let bytes = Slots::<freehold_sim::SimWord<u64>>::words(plan) * size_of::<u64>();
+        let bytes = (2 * LINE_WORDS + plan.frames) * size_of::<u64>();
         let region = machine.map_region(bytes, 64);
         let kind = machine.kind("rings");
         machine.label(&region, 0..region.len(), kind);
@@ -172,24 +159,28 @@ impl SimRing {
         }
     }
 
+    fn slots(&self) -> Slots<'_, SimWord<u64>> {
+        Slots(&self.region.words()[2 * LINE_WORDS..])
+    }
+
     pub(super) fn try_send(&self, cpu: &CpuHandle, frames: &[Pfn]) -> usize {
-        let slots = Slots(self.region.words());
-        if !slots.is_next_empty(SENDERS) {
+        let (slots, position) = (self.slots(), &self.region.words()[0]);
+        if !slots.is_empty_at(position) {
             return 0;
         }
         cpu.lock(self.send_lock);
-        let sent = slots.send(frames);
+        let sent = slots.send(position, frames);
         cpu.unlock(self.send_lock);
         sent
     }
 
     pub(super) fn try_receive(&self, cpu: &CpuHandle, frames: &mut [Pfn]) -> usize {
-        let slots = Slots(self.region.words());
-        if slots.is_next_empty(RECEIVERS) {
+        let (slots, position) = (self.slots(), &self.region.words()[LINE_WORDS]);
+        if slots.is_empty_at(position) {
             return 0;
         }
         cpu.lock(self.receive_lock);
-        let received = slots.receive(frames);
+        let received = slots.receive(position, frames);
         cpu.unlock(self.receive_lock);
         received
     }
