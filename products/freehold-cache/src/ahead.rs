@@ -101,12 +101,17 @@ impl Shared {
         (file.blocks_ahead_max() / 2).min(self.read_ahead_blocks as u64)
     }
 
+    /// Where the piece behind the one that begins there begins.
+    pub(crate) fn piece_behind(&self, file: &FileState, mark: Block) -> Block {
+        Block(mark.0 + self.piece_blocks(file))
+    }
+
     /// Notes the first use of a block that was read ahead, and asks for the next piece if it is the
     /// first one of its own.
     pub(crate) fn note_arrival(&self, file: &Arc<FileState>, block: Block) {
         file.note_read(block);
         if file.is_mark(block) {
-            self.requests.push(file, Block(block.0 + self.piece_blocks(file)));
+            self.requests.push(file, block);
         }
     }
 

@@ -26,18 +26,18 @@ pub(crate) struct Requests {
 
 #[derive(Default)]
 struct State {
-    /// Each a file and the first block of a piece.
+    /// Each a file and the first block of the piece before the wanted one.
     pieces: VecDeque<(Weak<FileState>, Block)>,
     /// The cache is gone.
     is_over: bool,
 }
 
 impl Requests {
-    /// Asks for the piece that begins there.
-    pub(crate) fn push(&self, file: &Arc<FileState>, first: Block) {
+    /// Asks for the piece behind the one that begins there.
+    pub(crate) fn push(&self, file: &Arc<FileState>, mark: Block) {
         let mut state = self.state.lock();
         if state.pieces.len() < REQUESTS_MAX {
-            state.pieces.push_back((Arc::downgrade(file), first));
+            state.pieces.push_back((Arc::downgrade(file), mark));
             self.changed.notify_one();
         }
     }
@@ -64,24 +64,30 @@ impl Requests {
 /// Starts the thread. It ends with the cache, whichever thread drops that.
 pub(crate) fn start(shared: Weak<Shared>, requests: Arc<Requests>) -> io::Result<()> {
     let run = move || {
-        while let Some((file, first)) = requests.next() {
+        while let Some((file, mark)) = requests.next() {
             let Some(shared) = shared.upgrade() else { return };
             let Some(file) = file.upgrade() else { continue };
             // A storage that panics loses nothing: the reader misses the piece, and reads it.
-            let _panicked = catch_unwind(AssertUnwindSafe(|| shared.read_on(&file, first)));
+            let _panicked = catch_unwind(AssertUnwindSafe(|| shared.read_on(&file, mark)));
         }
     };
     thread::Builder::new().name("freehold-cache-ahead".into()).spawn(run).map(drop)
 }
 
 impl Shared {
-    /// Reads the piece that begins there, unless its first block is there or the file is closed.
-    fn read_on(&self, file: &Arc<FileState>, first: Block) {
+    /// Reads the piece behind the one that begins there, unless its first block is there, the reader
+    /// has read on itself, or the file is closed.
+    fn read_on(&self, file: &Arc<FileState>, mark: Block) {
         // Closing the file waits for the piece, and lets no other begin.
         let mut pieces = file.pieces.lock();
         let Some(count) = &mut *pieces else { return };
+        if !file.is_mark(mark) {
+            return;
+        }
+        let first = self.piece_behind(file, mark);
         let coming = self.enter_piece(file, first);
-        if !coming.is_empty() {
+        // Again, now that the reader cannot pass: it may have missed the piece, read it and lost it.
+        if !coming.is_empty() && file.is_mark(mark) {
             // Before the first use, for which the latch of the block is waited for.
             file.set_mark(first);
             self.fill_runs(file, coming);

@@ -78,6 +78,35 @@ fn each_block_is_read_once_however_fast_the_reader_is() {
 }
 
 #[test]
+fn a_piece_that_the_reader_has_passed_is_not_read_again() {
+    let slow = Disk::with(numbered(100));
+    let (cache, busy) = reads_ahead(&slow);
+    let open = |name| {
+        let tenant = cache.tenant(name, Limits::new()).unwrap();
+        cache.open_storage(&tenant, Disk::with(numbered(100)).storage()).unwrap()
+    };
+    let (file, last) = (open("b"), open("c"));
+    // The thread waits for another file's piece.
+    read(&busy, 0..2);
+    slow.close_gate();
+    let reads = slow.reads.load(SeqCst);
+    read(&busy, 2..3);
+    wait_until("the read of the busy file", || slow.reads.load(SeqCst) > reads);
+    // It is asked for the piece at block 9, which the reader reads, uses and loses meanwhile.
+    read(&file, 0..100);
+    let stats = |nth: usize| cache.stats().tenants[nth].clone();
+    assert_eq!(stats(1).misses + stats(1).read_ahead, 100);
+    assert!(stats(1).cached < 80);
+    slow.open_gate();
+    // Requests are served in turn.
+    read(&last, 0..3);
+    wait_until("the last file's second piece", || stats(2).read_ahead == 16);
+    assert_eq!(stats(1).misses + stats(1).read_ahead, 100);
+    drop((busy, file, last));
+    cache.validate().unwrap();
+}
+
+#[test]
 fn closing_a_file_waits_for_the_piece_under_way_and_no_other_begins() {
     let disk = Disk::with(numbered(100));
     let (cache, file) = reads_ahead(&disk);
