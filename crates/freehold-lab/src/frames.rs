@@ -8,8 +8,8 @@ use std::ops::Deref;
 
 use freehold::platform::Platform;
 use freehold::{
-    BulkFreeError, Census, Design, Error, Events, FrameCount, Migrate, Order, PageAllocator, Pfn,
-    RangeRequest, Request, Violation, ZoneLevel, ZoneStats,
+    BulkFreeError, Census, Compaction, Design, Error, Events, FrameCount, Migrate, Order,
+    PageAllocator, Pfn, RangeRequest, Request, Violation, ZoneLevel, ZoneStats,
 };
 use freehold_host::Snapshot;
 
@@ -18,6 +18,7 @@ pub(crate) trait Frames {
     fn alloc(&self, request: Request) -> Result<Pfn, Error>;
     fn alloc_bulk(&self, request: Request, out: &mut [Pfn]) -> Result<usize, Error>;
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error>;
+    fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction;
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error>;
     fn free(&self, pfn: Pfn, order: Order) -> Result<(), Error>;
     fn free_bulk(&self, blocks: &[Pfn], order: Order) -> Result<(), BulkFreeError>;
@@ -50,6 +51,10 @@ where
 
     fn alloc_compacting(&self, request: Request, owner: &dyn Migrate) -> Result<Pfn, Error> {
         (**self).alloc_compacting(request, owner)
+    }
+
+    fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
+        (**self).compact_proactively(unusable_max, owner)
     }
 
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {

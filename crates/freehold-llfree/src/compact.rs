@@ -65,25 +65,28 @@ impl<P: Platform> Compact<P> for Llfree<P> {
         self.alloc(context, zones, request)
     }
 
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        self.drain_all(context);
+    fn compact_zone(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        owner: &dyn Migrate,
+        is_done: &dyn Fn(&Compaction) -> bool,
+    ) -> Compaction {
+        self.zone(zone).with_compaction(context.platform, CompactionState::note_compaction);
         let mut report = Compaction::default();
-        for zone in self.zone_indexes() {
-            self.zone(zone).with_compaction(context.platform, CompactionState::note_compaction);
-            let mut free = [self.lower.children(); SIZES];
-            for child in self.children_of(zone) {
-                let entry = self.lower.entries.get(child);
-                let span = Span { first: child * CHILD_FRAMES, end: (child + 1) * CHILD_FRAMES };
-                if free.iter().all(|&free| free <= child) {
-                    break;
-                }
-                if entry.is_huge() || entry == Entry::WHOLE {
-                    continue;
-                }
-                if let Ok(isolation) = Isolation::new(self, context, zone, span, owner) {
-                    report.pageblocks += 1;
-                    isolation.thin_out(span, &mut free, &mut report);
-                }
+        let mut free = [self.lower.children(); SIZES];
+        for child in self.children_of(zone) {
+            let entry = self.lower.entries.get(child);
+            let span = Span { first: child * CHILD_FRAMES, end: (child + 1) * CHILD_FRAMES };
+            if free.iter().all(|&free| free <= child) || is_done(&report) {
+                break;
+            }
+            if entry.is_huge() || entry == Entry::WHOLE {
+                continue;
+            }
+            if let Ok(isolation) = Isolation::new(self, context, zone, span, owner) {
+                report.pageblocks += 1;
+                isolation.thin_out(span, &mut free, &mut report);
             }
         }
         report

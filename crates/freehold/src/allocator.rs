@@ -1,9 +1,12 @@
 //! The API of every design.
 
+use core::cell::Cell;
+
 use crate::compact::{Compaction, Migrate};
 use crate::config::MemoryRange;
 use crate::designs::{Context, Design, places};
 use crate::error::{BulkFreeError, Error};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::{RangeRequest, Request};
 use crate::topology::Topology;
@@ -298,7 +301,50 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// frames. If nothing moves, about 9 s for 64 GiB with `freehold`, which takes and returns a
     /// target for each block that the owner is asked for, and 1 s with `zone-lock`.
     pub fn compact(&self, owner: &dyn Migrate) -> Compaction {
-        self.design.compact(self.context(), owner)
+        self.drain_all();
+        let mut total = Compaction::default();
+        for zone in self.zone_indexes() {
+            total.add(&self.design.compact_zone(self.context(), zone, owner, &|_| false));
+        }
+        total
+    }
+
+    /// Compacts each zone where more than so many thousandths of the free memory are of no use for
+    /// blocks of a pageblock, until that is no longer so: for a thread in the background that calls
+    /// it now and then, so that such blocks are at hand before anybody wants them. If nothing was
+    /// moved, memory stays fragmented, and the next call can wait longer.
+    ///
+    /// Source: Linux 5.9, proactive compaction (`fragmentation_score_zone`; every 500 ms).
+    ///
+    /// Cost: if there is nothing to do, with `freehold` a look at the state of each pageblock, with
+    /// the others that of [`PageAllocator::zones`]. Otherwise also drains all CPUs, and what
+    /// [`PageAllocator::compact`] costs, as far as it has to go.
+    pub fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
+        let context = self.context();
+        let is_done = |zone: ZoneIndex| {
+            let [free, whole] = self.design.free_and_whole(context, zone).unwrap_or_default();
+            free.saturating_sub(whole) * 1000 <= free * u64::from(unusable_max)
+        };
+        let mut total = Compaction::default();
+        for zone in self.zone_indexes().filter(|&zone| !is_done(zone)) {
+            self.drain_all();
+            // A look costs about as much as moving the content of a pageblock.
+            let next_look = Cell::new(FrameCount::ZERO);
+            let is_done = |done: &Compaction| {
+                let is_due = done.migrated >= next_look.get();
+                is_due && {
+                    next_look.set(done.migrated + Order::PAGEBLOCK.frames());
+                    is_done(zone)
+                }
+            };
+            total.add(&self.design.compact_zone(context, zone, owner, &is_done));
+        }
+        total
+    }
+
+    fn zone_indexes(&self) -> impl Iterator<Item = ZoneIndex> {
+        let zones = (0..).take_while(|&zone| self.design.zone_level(usize::from(zone)).is_some());
+        zones.map(ZoneIndex)
     }
 
     /// Allocates contiguous frames in one zone, and returns the first. Movable content in the way

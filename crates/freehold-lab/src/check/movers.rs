@@ -125,8 +125,13 @@ impl Actor {
     /// Compacts everything, or for one request.
     pub(super) fn compact(&mut self) {
         let world = Rc::clone(&self.world);
-        if self.rng.u8(..4) == 0 {
-            self.moving(|mover| world.frames.compact(mover));
+        let whole = self.rng.u8(..8);
+        if whole < 2 {
+            let unusable_max = self.rng.u32(..1000);
+            self.moving(|mover| match whole {
+                0 => world.frames.compact(mover),
+                _ => world.frames.compact_proactively(unusable_max, mover),
+            });
             return;
         }
         let order = Order::new(self.rng.u8(1..=Order::BUDDY_MAX.get()));

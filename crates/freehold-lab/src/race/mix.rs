@@ -52,8 +52,8 @@ mod tests {
     use std::sync::Mutex;
 
     use freehold::{
-        BulkFreeError, Census, Error, Events, FrameCount, Migrate, Pfn, RangeRequest, Request,
-        Violation, ZoneLevel, ZoneStats,
+        BulkFreeError, Census, Compaction, Error, Events, FrameCount, Migrate, Pfn, RangeRequest,
+        Request, Violation, ZoneLevel, ZoneStats,
     };
     use freehold_host::{ArenaBuilder, FrameArena, Host, Snapshot};
     use freehold_linux::zone_lock::ZoneLock;
@@ -84,6 +84,9 @@ mod tests {
             unreachable!("the workload allocates block by block")
         }
         fn alloc_compacting(&self, _: Request, _: &dyn Migrate) -> Result<Pfn, Error> {
+            unreachable!("the workload does not compact")
+        }
+        fn compact_proactively(&self, _: u32, _: &dyn Migrate) -> Compaction {
             unreachable!("the workload does not compact")
         }
         fn alloc_range(&self, _: RangeRequest, _: &dyn Migrate) -> Result<Pfn, Error> {

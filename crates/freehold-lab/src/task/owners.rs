@@ -133,6 +133,13 @@ impl Owners {
         if_any(task.timed(Path::Alloc, alloc).map(|pfn| Block { pfn, order }))
     }
 
+    /// Has content moved until no more than so many percent of the free memory are of no use for
+    /// huge pages.
+    pub(crate) fn compact<T: Task>(&self, task: &T, unusable_percent: u32) {
+        let mover = Mover { owners: self, task };
+        task.allocator().compact_proactively(unusable_percent * 10, &mover);
+    }
+
     /// Allocates exactly the frames of a block, after moving movable content out of them; `None` if
     /// that is impossible.
     pub(crate) fn try_alloc_range<T: Task>(&self, task: &T, block: Block) -> Result<Option<Block>> {

@@ -20,6 +20,7 @@ use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
 use crate::settings::setting;
+use crate::task::owners::Owners;
 use crate::task::workload::{
     Auto, Besides, Findings, Memory, Setup, Span, TaskWorkload, frames_of,
 };
@@ -40,6 +41,11 @@ const SETTINGS: &[Setting] = &[
         .means("computation for each block on simulated machines, in ns"),
     setting("kinds", "chosen|recorded", "chosen")
         .means("what jobs ask for: all types mixed, or as recorded from a compiler"),
+    setting("compact_ms", "0..=1000000000", "0").means(
+        "after so many ms the first task compacts, as kcompactd does, between its jobs; 0: no",
+    ),
+    setting("unusable", "0..=100", "20")
+        .means("it compacts until of free memory so many percent are of no use for huge pages"),
 ];
 
 const JOBS: Auto = Auto { simulated: 16, host: 500 };
@@ -123,6 +129,16 @@ pub(crate) struct Build {
     memory_frames: u64,
     compute_ns: u64,
     kinds: &'static [Kind],
+    background: Option<Background>,
+}
+
+/// Compaction in the background.
+struct Background {
+    period_ns: u64,
+    unusable_percent: u32,
+    /// The movable blocks of all tasks. Each task has so many slots.
+    owners: Owners,
+    task_slots: usize,
 }
 
 /// The work done by a task.
@@ -162,15 +178,30 @@ impl TaskWorkload for Build {
 
     fn new(setup: &Setup<'_>) -> Result<Self> {
         let given = setup.given;
-        let task_frames = frames_of(given, SETTINGS, "task_memory")?;
+        let memory_frames = frames_of(given, SETTINGS, "task_memory")? * setup.tasks as u64;
+        let cache_frames = frames_of(given, SETTINGS, "cache")?;
+        let job_allocs = given.number(SETTINGS, "job_allocs", 1..=10_000_000)?;
+        let period_ms = given.number(SETTINGS, "compact_ms", 0..=1_000_000_000)? as u64;
+        let unusable_percent = given.number(SETTINGS, "unusable", 0..=100)? as u32;
+        let background = || {
+            // The last job's, those freed early, and a block more than the cache has room for.
+            let task_slots = cache_frames.min(memory_frames) as usize + job_allocs + SCRATCH + 2;
+            Background {
+                period_ns: period_ms * 1_000_000,
+                unusable_percent,
+                owners: Owners::new(task_slots * setup.tasks, FrameCount::new(memory_frames)),
+                task_slots,
+            }
+        };
         Ok(Build {
             jobs: setup.number_or_auto(SETTINGS, "jobs", 1..=100_000, JOBS)?,
-            job_allocs: given.number(SETTINGS, "job_allocs", 1..=10_000_000)?,
-            cache_frames: frames_of(given, SETTINGS, "cache")?,
+            job_allocs,
+            cache_frames,
             lasting_frames: frames_of(given, SETTINGS, "lasting")?,
-            memory_frames: task_frames * setup.tasks as u64,
+            memory_frames,
             compute_ns: given.number(SETTINGS, "compute_ns", 0..=1_000_000_000)? as u64,
             kinds: given.word(SETTINGS, "kinds", &[("chosen", CHOSEN), ("recorded", RECORDED)])?,
+            background: (period_ms > 0).then(background),
         })
     }
 
@@ -187,6 +218,11 @@ impl TaskWorkload for Build {
             job: Vec::new(),
             cache: Cache::default(),
             lasting: Lasting::default(),
+            empty: self.background.as_ref().map_or(Vec::new(), |of| {
+                let first = task.place().index * of.task_slots;
+                (first..first + of.task_slots).rev().collect()
+            }),
+            compacts_ns: task.now_ns(),
             done: Done::default(),
         };
         for _ in 0..WARM_UP_JOBS {
@@ -202,8 +238,15 @@ impl TaskWorkload for Build {
             maker.run_job()?;
         }
         maker.done.span.ended_ns = task.now_ns();
-        held.extend(maker.cache.blocks);
-        held.extend(maker.lasting.blocks);
+        if self.background.is_some() {
+            // No content is moved any more once all have arrived here.
+            task.meet()?;
+        }
+        let cached = std::mem::take(&mut maker.cache.pieces);
+        let lasting = std::mem::take(&mut maker.lasting.pieces);
+        for piece in cached.into_iter().chain(lasting) {
+            held.push(maker.take(piece)?);
+        }
         Ok(maker.done)
     }
 
@@ -218,47 +261,61 @@ impl TaskWorkload for Build {
     }
 }
 
+/// A block of a task, or where one is whose content may be moved meanwhile.
+#[derive(Clone, Copy)]
+enum Piece {
+    Fixed(Block),
+    Slot(usize, Order),
+}
+
+impl Piece {
+    fn frames(self) -> u64 {
+        let (Piece::Fixed(Block { order, .. }) | Piece::Slot(_, order)) = self;
+        order.frames().get()
+    }
+}
+
 /// The cache of a task, oldest first.
 #[derive(Default)]
 struct Cache {
-    blocks: VecDeque<Block>,
+    pieces: VecDeque<Piece>,
     frames: u64,
     was_full: bool,
 }
 
 impl Cache {
-    fn push(&mut self, block: Block) {
-        self.frames += block.order.frames().get();
-        self.blocks.push_back(block);
+    fn push(&mut self, piece: Piece) {
+        self.frames += piece.frames();
+        self.pieces.push_back(piece);
     }
 
-    fn pop(&mut self) -> Option<Block> {
-        let block = self.blocks.pop_front()?;
-        self.frames -= block.order.frames().get();
-        Some(block)
+    fn pop(&mut self) -> Option<Piece> {
+        let piece = self.pieces.pop_front()?;
+        self.frames -= piece.frames();
+        Some(piece)
     }
 }
 
 /// The lasting data of a task.
 #[derive(Default)]
 struct Lasting {
-    blocks: Vec<Block>,
+    pieces: Vec<Piece>,
     frames: u64,
     was_full: bool,
 }
 
 impl Lasting {
-    fn push(&mut self, block: Block) {
-        self.frames += block.order.frames().get();
-        self.blocks.push(block);
+    fn push(&mut self, piece: Piece) {
+        self.frames += piece.frames();
+        self.pieces.push(piece);
     }
 
     /// Takes out any of the blocks.
-    fn draw(&mut self, rng: &mut Rng) -> Option<Block> {
-        let drawn = (!self.blocks.is_empty()).then(|| rng.usize(..self.blocks.len()))?;
-        let block = self.blocks.swap_remove(drawn);
-        self.frames -= block.order.frames().get();
-        Some(block)
+    fn draw(&mut self, rng: &mut Rng) -> Option<Piece> {
+        let drawn = (!self.pieces.is_empty()).then(|| rng.usize(..self.pieces.len()))?;
+        let piece = self.pieces.swap_remove(drawn);
+        self.frames -= piece.frames();
+        Some(piece)
     }
 }
 
@@ -267,10 +324,14 @@ struct Maker<'a, T: Task> {
     work: &'a Build,
     task: &'a T,
     rng: Rng,
-    scratch: VecDeque<Block>,
-    job: Vec<Block>,
+    scratch: VecDeque<Piece>,
+    job: Vec<Piece>,
     cache: Cache,
     lasting: Lasting,
+    /// Slots without a block.
+    empty: Vec<usize>,
+    /// When it compacts next, if it is the first task.
+    compacts_ns: u64,
     done: Done,
 }
 
@@ -288,18 +349,59 @@ impl<T: Task> Maker<'_, T> {
             let order = Order::new(drawn(&mut self.rng, kind.orders.into_iter()) as u8);
             let Some(block) = self.make(kind, order)? else { continue };
             self.task.compute_ns(self.work.compute_ns);
+            let piece = self.keep(kind, block);
             match kind.life {
-                Life::Scratch => self.scratch.push_back(block),
-                Life::Job => self.job.push(block),
-                Life::Cache => self.cache.push(block),
-                Life::Lasting => self.lasting.push(block),
+                Life::Scratch => self.scratch.push_back(piece),
+                Life::Job => self.job.push(piece),
+                Life::Cache => self.cache.push(piece),
+                Life::Lasting => self.lasting.push(piece),
             }
             self.trim()?;
         }
-        for block in self.scratch.drain(..).chain(self.job.drain(..)) {
-            self.task.free(block)?;
+        let (scratch, job) = (std::mem::take(&mut self.scratch), std::mem::take(&mut self.job));
+        for piece in scratch.into_iter().chain(job) {
+            self.free(piece)?;
         }
+        self.compact_if_due();
         Ok(())
+    }
+
+    /// Keeps a block: in a slot, if content is moved in the background and this can be.
+    fn keep(&mut self, kind: &Kind, block: Block) -> Piece {
+        match &self.work.background {
+            Some(of) if kind.migratetype == MigrateType::Movable => {
+                let slot = self.empty.pop().expect("there is a slot for each block");
+                of.owners.put(slot, block);
+                Piece::Slot(slot, block.order)
+            }
+            _ => Piece::Fixed(block),
+        }
+    }
+
+    fn take(&mut self, piece: Piece) -> Result<Block> {
+        match (piece, &self.work.background) {
+            (Piece::Slot(slot, _), Some(of)) => {
+                self.empty.push(slot);
+                Ok(of.owners.take(self.task, slot)?.expect("the slot has a block"))
+            }
+            (Piece::Fixed(block), _) => Ok(block),
+            (Piece::Slot(..), None) => unreachable!("slots are for what is moved"),
+        }
+    }
+
+    fn free(&mut self, piece: Piece) -> Result<()> {
+        let block = self.take(piece)?;
+        Ok(self.task.free(block)?)
+    }
+
+    fn compact_if_due(&mut self) {
+        if let Some(of) = &self.work.background
+            && self.task.place().index == 0
+            && self.task.now_ns() >= self.compacts_ns
+        {
+            of.owners.compact(self.task, of.unusable_percent);
+            self.compacts_ns = self.task.now_ns() + of.period_ns;
+        }
     }
 
     /// Allocates a block, from the cache's memory if there is no other.
@@ -322,8 +424,8 @@ impl<T: Task> Maker<'_, T> {
 
     fn reclaim(&mut self) -> Result<()> {
         for _ in 0..RECLAIMED {
-            let Some(block) = self.cache.pop() else { break };
-            self.task.free(block)?;
+            let Some(piece) = self.cache.pop() else { break };
+            self.free(piece)?;
             self.done.reclaimed += 1;
         }
         Ok(())
@@ -332,21 +434,21 @@ impl<T: Task> Maker<'_, T> {
     /// Frees blocks whose lifetime has ended.
     fn trim(&mut self) -> Result<()> {
         if self.scratch.len() > SCRATCH
-            && let Some(block) = self.scratch.pop_front()
+            && let Some(piece) = self.scratch.pop_front()
         {
-            self.task.free(block)?;
+            self.free(piece)?;
         }
         while self.cache.frames > self.work.cache_frames
-            && let Some(block) = self.cache.pop()
+            && let Some(piece) = self.cache.pop()
         {
             self.cache.was_full = true;
-            self.task.free(block)?;
+            self.free(piece)?;
         }
         while self.lasting.frames > self.work.lasting_frames
-            && let Some(block) = self.lasting.draw(&mut self.rng)
+            && let Some(piece) = self.lasting.draw(&mut self.rng)
         {
             self.lasting.was_full = true;
-            self.task.free(block)?;
+            self.free(piece)?;
         }
         Ok(())
     }

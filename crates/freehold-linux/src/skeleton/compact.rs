@@ -78,19 +78,19 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         Ok(pfn)
     }
 
-    /// Compacts all zones as far as possible.
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        self.drain_all_cpus(context);
-        let mut total = Compaction::default();
-        for zone in self.zone_indexes() {
-            let mut compactor = Compactor::new(self, context, zone, owner, None);
-            while compactor.empty_next_pageblock() {}
-            let report = compactor.report;
-            drop(compactor);
-            self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);
-            total.add(&report);
-        }
-        total
+    fn compact_zone(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        owner: &dyn Migrate,
+        is_done: &dyn Fn(&Compaction) -> bool,
+    ) -> Compaction {
+        let mut compactor = Compactor::new(self, context, zone, owner, None);
+        while !is_done(&compactor.report) && compactor.empty_next_pageblock() {}
+        let report = compactor.report;
+        drop(compactor);
+        self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);
+        report
     }
 }
 

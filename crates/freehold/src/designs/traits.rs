@@ -5,6 +5,7 @@ use crate::compact::{Compaction, Migrate};
 use crate::config::MemoryRange;
 use crate::designs::Context;
 use crate::error::{BulkFreeError, Error};
+use crate::memmap::index::ZoneIndex;
 use crate::platform::Platform;
 use crate::request::Request;
 use crate::stat::{
@@ -73,8 +74,15 @@ pub trait Compact<P: Platform> {
         defers: bool,
     ) -> Result<Pfn, Error>;
 
-    /// Compacts all memory.
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction;
+    /// Compacts a zone as far as it goes, or until this is so after what has been done; asks before
+    /// each pageblock.
+    fn compact_zone(
+        &self,
+        context: Context<'_, P>,
+        zone: ZoneIndex,
+        owner: &dyn Migrate,
+        is_done: &dyn Fn(&Compaction) -> bool,
+    ) -> Compaction;
 }
 
 /// Contiguous ranges of any length, freed in whatever blocks they were allocated. How they are
@@ -129,6 +137,14 @@ pub trait Inspect<P: Platform> {
 
     /// The state of the zone at `index`, if there is one.
     fn zone_stats(&self, context: Context<'_, P>, index: usize) -> Option<ZoneStats>;
+
+    /// The free frames of a zone, with those that CPUs cache, and how many of them lie in whole
+    /// pageblocks; if there is such a zone.
+    fn free_and_whole(&self, context: Context<'_, P>, zone: ZoneIndex) -> Option<[u64; 2]> {
+        let zone = self.zone_stats(context, zone.index())?;
+        let whole = zone.free_pageblocks() * Order::PAGEBLOCK.frames().get();
+        Some([(zone.free + zone.per_cpu).get(), whole])
+    }
 
     /// The NUMA events of the zone at `index`, if there is one.
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents>;

@@ -10,12 +10,14 @@ use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
 use crate::tested::{TestDesign, Tested, build, range};
 use freehold::{
-    Error, FrameCount, Immovable, MigrateError, MigrateType, NodeId, Order, Pfn, Request, ZoneKind,
+    Compaction, Error, FrameCount, Immovable, MigrateError, MigrateType, NodeId, Order, Pfn,
+    Request, ZoneKind,
 };
 
 test_designs!(TestPlatform: [
     free_memory_comes_to_lie_together,
     compacting_twice_moves_nothing_more,
+    a_zone_is_compacted_until_enough_of_it_is_whole,
     content_that_does_not_move_stays_and_nothing_else_changes,
     owners_are_asked_for_their_content_alone,
     unmovable_content_is_never_asked_for,
@@ -71,6 +73,30 @@ fn compacting_twice_moves_nothing_more<D: TestDesign>() {
     let second = machine.compact(&owner);
     assert!(first.migrated.get() > 1000);
     assert!(second.migrated.get() < PAGEBLOCK, "at most the pageblock in the middle: {second:?}");
+}
+
+fn a_zone_is_compacted_until_enough_of_it_is_whole<D: TestDesign>() {
+    let migrated = |unusable_max| {
+        let machine = machine::<D>(0);
+        let owner = scatter(&machine, &mut Random(7), &[0], 50);
+        let held = owner.check();
+        let migrated = machine.compact_proactively(unusable_max, &owner).migrated.get();
+        let free = SPAN - held;
+        let unusable = (free - free_pageblocks(&machine) * PAGEBLOCK) * 1000 / free;
+        assert!(unusable <= u64::from(unusable_max), "{unusable} of {unusable_max}");
+        assert_eq!(machine.events().compactions, u64::from(migrated > 0));
+        // Enough is whole now, by CPUs' caches too.
+        let kept = machine.alloc(Request::new(Order::PAGEBLOCK)).ok();
+        if let Some(pfn) = kept {
+            machine.free(pfn, Order::PAGEBLOCK).unwrap();
+        }
+        let again = machine.compact_proactively(unusable_max, &owner);
+        assert_eq!(again, Compaction::default());
+        check_books(&*machine, owner.check());
+        migrated
+    };
+    let [nothing, half, most] = [1000, 500, 200].map(migrated);
+    assert!(nothing == 0 && half > PAGEBLOCK && half < most, "{nothing}, {half}, {most}");
 }
 
 fn content_that_does_not_move_stays_and_nothing_else_changes<D: TestDesign>() {

@@ -260,6 +260,11 @@ impl Frames for Watched {
         self.allocate(about, || self.frames.alloc_compacting(request, owner))
     }
 
+    fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
+        let call = || self.frames.compact_proactively(unusable_max, owner);
+        self.call(("compact_proactively", About::Move, 0), call, |_| (0, 0)).0
+    }
+
     fn alloc_range(&self, request: RangeRequest, owner: &dyn Migrate) -> Result<Pfn, Error> {
         let about = ("alloc_range", About::Move, request.frames().get());
         self.allocate(about, || self.frames.alloc_range(request, owner))

@@ -70,6 +70,11 @@ impl<P: Platform> Inspect<P> for Freehold<P> {
         (index < self.zones.len()).then(|| self.zones.stats_of(ZoneIndex(index as u16)))
     }
 
+    /// By the states of pageblocks: what lies in the pool is whole, and so are spares.
+    fn free_and_whole(&self, _context: Context<'_, P>, zone: ZoneIndex) -> Option<[u64; 2]> {
+        self.zones.try_zone(zone).map(|_| self.zones.free_and_whole(zone))
+    }
+
     /// The NUMA events of the zone at `index`.
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {
         let node = self.zones.try_zone(ZoneIndex(index as u16))?.node();

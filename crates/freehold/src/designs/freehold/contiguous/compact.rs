@@ -15,7 +15,6 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
-use crate::designs::places::Places;
 use crate::designs::traits::{Alloc, Compact};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
@@ -87,22 +86,22 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         Ok(pfn)
     }
 
-    /// Compacts all zones as far as it goes.
-    fn compact(&self, context: Context<'_, P>, owner: &dyn Migrate) -> Compaction {
-        Places::drain_all(self, context);
-        let mut total = Compaction::default();
-        for index in self.zones.indexes() {
-            let zone = self.zones.zone(index);
-            zone.with_compaction(context.platform, CompactionState::note_compaction);
-            let mut compactor = Compactor::new(self, context, index, owner, None);
-            while compactor.empty_next_pageblock() {}
-            total.add(&compactor.report);
-            zone.with_compaction(context.platform, |state| {
-                state.set_scanners(Scanners::APART);
-                state.note_migrated(compactor.report.migrated);
-            });
-        }
-        total
+    fn compact_zone(
+        &self,
+        context: Context<'_, P>,
+        index: ZoneIndex,
+        owner: &dyn Migrate,
+        is_done: &dyn Fn(&Compaction) -> bool,
+    ) -> Compaction {
+        let zone = self.zones.zone(index);
+        zone.with_compaction(context.platform, CompactionState::note_compaction);
+        let mut compactor = Compactor::new(self, context, index, owner, None);
+        while !is_done(&compactor.report) && compactor.empty_next_pageblock() {}
+        zone.with_compaction(context.platform, |state| {
+            state.set_scanners(Scanners::APART);
+            state.note_migrated(compactor.report.migrated);
+        });
+        compactor.report
     }
 }
 

@@ -44,6 +44,28 @@ impl<P: Platform> Zones<P> {
         }
     }
 
+    /// The free frames of a zone, with those that CPUs cache, and those of them that lie in whole
+    /// pageblocks.
+    pub(crate) fn free_and_whole(&self, zone: ZoneIndex) -> [u64; 2] {
+        let (mut free, mut whole) = (self.zone(zone).level(), 0);
+        for pageblock in self.pageblocks_of(zone) {
+            let state = self.pageblocks.state(pageblock);
+            let is_cached = matches!(state.holder(), Holder::Cpu(_));
+            match state.used_for() {
+                Use::Whole => {
+                    whole += u64::from(FRAMES);
+                    free += if is_cached { u64::from(FRAMES) } else { 0 };
+                }
+                Use::Split if is_cached => {
+                    let late = self.pageblocks.count_remote(pageblock);
+                    free += u64::from(self.pageblocks.count_free(pageblock) + late);
+                }
+                _ => {}
+            }
+        }
+        [free, whole]
+    }
+
     /// The free blocks of a zone by order.
     pub(crate) fn free_blocks(&self, zone: ZoneIndex) -> [u64; ORDERS] {
         let by_type = self.count_by_type(zone).blocks;
