@@ -70,15 +70,16 @@ impl<P: Platform> Compact<P> for Llfree<P> {
         context: Context<'_, P>,
         zone: ZoneIndex,
         owner: &dyn Migrate,
-        is_done: &dyn Fn(&Compaction) -> bool,
+        wanted: Option<u64>,
     ) -> Compaction {
+        self.drain_zone(zone);
         self.zone(zone).with_compaction(context.platform, CompactionState::note_compaction);
-        let mut report = Compaction::default();
+        let (mut report, mut gained) = (Compaction::default(), 0);
         let mut free = [self.lower.children(); SIZES];
         for child in self.children_of(zone) {
             let entry = self.lower.entries.get(child);
             let span = Span { first: child * CHILD_FRAMES, end: (child + 1) * CHILD_FRAMES };
-            if free.iter().all(|&free| free <= child) || is_done(&report) {
+            if wanted == Some(gained) || free.iter().all(|&free| free <= child) {
                 break;
             }
             if entry.is_huge() || entry == Entry::WHOLE {
@@ -88,6 +89,7 @@ impl<P: Platform> Compact<P> for Llfree<P> {
                 report.pageblocks += 1;
                 isolation.thin_out(span, &mut free, &mut report);
             }
+            gained += u64::from(self.lower.entries.get(child) == Entry::WHOLE);
         }
         report
     }

@@ -2,7 +2,7 @@
 
 use crate::Llfree;
 use crate::block::{Block, child_of, words_of};
-use crate::entry::CHILD_FRAMES;
+use crate::entry::{CHILD_FRAMES, Entry};
 use crate::isolate::Met;
 use freehold::compact::state::CompactionState;
 use freehold::designs::Context;
@@ -63,6 +63,15 @@ impl<P: Platform> Inspect<P> for Llfree<P> {
             marks,
             ..ZoneStats::default()
         })
+    }
+
+    /// By the entries of children, since what CPUs have reserved may be whole as well.
+    fn free_and_whole(&self, _context: Context<'_, P>, zone: ZoneIndex) -> Option<[u64; 2]> {
+        self.zones.try_get(zone.index())?;
+        let [free, per_cpu, _] = self.free_of(zone);
+        let is_whole = |child: &u32| self.lower.entries.get(*child) == Entry::WHOLE;
+        let whole = self.children_of(zone).filter(is_whole).count() as u64;
+        Some([free + per_cpu, whole * u64::from(CHILD_FRAMES)])
     }
 
     fn numa_events(&self, context: Context<'_, P>, index: usize) -> Option<NumaEvents> {

@@ -1,7 +1,5 @@
 //! The API of every design.
 
-use core::cell::Cell;
-
 use crate::compact::{Compaction, Migrate};
 use crate::config::MemoryRange;
 use crate::designs::{Context, Design, places};
@@ -301,10 +299,9 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// frames. If nothing moves, about 9 s for 64 GiB with `freehold`, which takes and returns a
     /// target for each block that the owner is asked for, and 1 s with `zone-lock`.
     pub fn compact(&self, owner: &dyn Migrate) -> Compaction {
-        self.drain_all();
         let mut total = Compaction::default();
         for zone in self.zone_indexes() {
-            total.add(&self.design.compact_zone(self.context(), zone, owner, &|_| false));
+            total.add(&self.design.compact_zone(self.context(), zone, owner, None));
         }
         total
     }
@@ -317,27 +314,22 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Source: Linux 5.9, proactive compaction (`fragmentation_score_zone`; every 500 ms).
     ///
     /// Cost: if there is nothing to do, with `freehold` a look at the state of each pageblock, with
-    /// the others that of [`PageAllocator::zones`]. Otherwise also drains all CPUs, and what
-    /// [`PageAllocator::compact`] costs, as far as it has to go.
+    /// the others that of [`PageAllocator::zones`]. Otherwise what [`PageAllocator::compact`] costs,
+    /// as far as it has to go; `freehold` drains no CPU, and moves less, the content of sparse
+    /// pageblocks into fuller ones.
     pub fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
         let context = self.context();
-        let is_done = |zone: ZoneIndex| {
-            let [free, whole] = self.design.free_and_whole(context, zone).unwrap_or_default();
-            free.saturating_sub(whole) * 1000 <= free * u64::from(unusable_max)
+        let wanted = |zone: ZoneIndex| {
+            let [free, whole] = self.design.free_and_whole(context, zone)?;
+            let usable_min = free * u64::from(1000 - unusable_max.min(1000)) / 1000;
+            let lacking = usable_min.checked_sub(whole).filter(|&lacking| lacking > 0)?;
+            Some(lacking.div_ceil(Order::PAGEBLOCK.frames().get()))
         };
         let mut total = Compaction::default();
-        for zone in self.zone_indexes().filter(|&zone| !is_done(zone)) {
-            self.drain_all();
-            // A look costs about as much as moving the content of a pageblock.
-            let next_look = Cell::new(FrameCount::ZERO);
-            let is_done = |done: &Compaction| {
-                let is_due = done.migrated >= next_look.get();
-                is_due && {
-                    next_look.set(done.migrated + Order::PAGEBLOCK.frames());
-                    is_done(zone)
-                }
-            };
-            total.add(&self.design.compact_zone(context, zone, owner, &is_done));
+        for zone in self.zone_indexes() {
+            if let Some(wanted) = wanted(zone) {
+                total.add(&self.design.compact_zone(context, zone, owner, Some(wanted)));
+            }
         }
         total
     }

@@ -13,6 +13,7 @@ use freehold::compact::state::{Scanners, is_suitable};
 use freehold::compact::{Compaction, Migrate};
 use freehold::designs::Context;
 use freehold::designs::traits::{Alloc, Compact};
+use freehold::fragmentation::blocks_of;
 use freehold::memmap::index::{FrameIndex, ZoneIndex};
 use freehold::platform::Platform;
 use freehold::request::Request;
@@ -83,10 +84,13 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         context: Context<'_, P>,
         zone: ZoneIndex,
         owner: &dyn Migrate,
-        is_done: &dyn Fn(&Compaction) -> bool,
+        wanted: Option<u64>,
     ) -> Compaction {
         let mut compactor = Compactor::new(self, context, zone, owner, None);
-        while !is_done(&compactor.report) && compactor.empty_next_pageblock() {}
+        self.drain_all_cpus(context);
+        let whole = || blocks_of(&self.zone(zone).free_blocks(), Order::PAGEBLOCK);
+        let enough = wanted.map_or(u64::MAX, |wanted| whole() + wanted);
+        while whole() < enough && compactor.empty_next_pageblock() {}
         let report = compactor.report;
         drop(compactor);
         self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);

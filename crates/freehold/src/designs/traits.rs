@@ -74,14 +74,13 @@ pub trait Compact<P: Platform> {
         defers: bool,
     ) -> Result<Pfn, Error>;
 
-    /// Compacts a zone as far as it goes, or until this is so after what has been done; asks before
-    /// each pageblock.
+    /// Compacts a zone as far as it goes, or until so many more pageblocks are whole.
     fn compact_zone(
         &self,
         context: Context<'_, P>,
         zone: ZoneIndex,
         owner: &dyn Migrate,
-        is_done: &dyn Fn(&Compaction) -> bool,
+        wanted: Option<u64>,
     ) -> Compaction;
 }
 

@@ -22,13 +22,14 @@ fn uncached(frames: &Frames) -> u64 {
 
 #[test]
 fn larger_blocks_come_from_orphans_before_whole_pageblocks() {
-    for (pageblocks, few) in [(63, true), (64, false)] {
+    // With few pageblocks for each CPU, and with enough.
+    for (pageblocks, of) in [(63, Movable), (64, Movable), (64, Unmovable)] {
         let frames = machine(pageblocks, 2);
-        let first = alloc(&frames, 3, Movable);
+        let first = alloc(&frames, 3, of);
         frames.drain_all();
         run_on(1);
-        let second = alloc(&frames, 3, Movable);
-        assert_eq!(pageblock(first) == pageblock(second), few, "{pageblocks}");
+        let second = alloc(&frames, 3, of);
+        assert_eq!(pageblock(first), pageblock(second), "{pageblocks}");
     }
 }
 

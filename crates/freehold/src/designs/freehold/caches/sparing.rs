@@ -88,10 +88,9 @@ impl<P: Platform> LockedCache<'_, P> {
         }
     }
 
-    /// Takes a block of more than one frame out of an orphan, which the cache acquires, if it is
-    /// sparing.
+    /// Takes a block of more than one frame out of an orphan, which the cache acquires.
     pub(crate) fn take_run_of_orphan(&self, request: &Request) -> Option<u32> {
-        if !self.is_sparing(request) {
+        if !self.may_fetch(request) {
             return None;
         }
         let (order, migratetype) = (request.order(), request.content());
@@ -99,7 +98,9 @@ impl<P: Platform> LockedCache<'_, P> {
         let mut orphans = self.zones().orphans_by_fit(self.zone_index, migratetype, order, start);
         let pageblock =
             orphans.find(|&pageblock| self.try_acquire_for(pageblock, migratetype, order))?;
-        self.share(migratetype);
+        if !self.is_zone_roomy() {
+            self.share(migratetype);
+        }
         self.take_run_as_active(pageblock, request)
     }
 

@@ -13,8 +13,8 @@ use crate::compact::state::{CompactionState, Scanners, is_suitable};
 use crate::compact::{Compaction, Migrate, MigrateError};
 use crate::designs::Context;
 use crate::designs::freehold::Freehold;
-use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
+use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::designs::traits::{Alloc, Compact};
 use crate::memmap::index::{FrameIndex, ZoneIndex};
 use crate::platform::Platform;
@@ -23,6 +23,7 @@ use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 mod free_scanner;
+mod sparse;
 
 /// Sizes of blocks that move.
 const SIZES: usize = Order::PAGEBLOCK.index();
@@ -91,12 +92,21 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         context: Context<'_, P>,
         index: ZoneIndex,
         owner: &dyn Migrate,
-        is_done: &dyn Fn(&Compaction) -> bool,
+        wanted: Option<u64>,
     ) -> Compaction {
         let zone = self.zones.zone(index);
+        // In the background, what CPUs cache stays theirs, unless little else is free: taken over
+        // by other CPUs, it would be filled with content that lives for another time.
+        let has_room = || zone.may_take(2 * u64::from(FRAMES), Watermark::Low, zone.kind());
+        if wanted.is_none() || !has_room() {
+            self.drain_cached(context, index, true);
+        }
         zone.with_compaction(context.platform, CompactionState::note_compaction);
         let mut compactor = Compactor::new(self, context, index, owner, None);
-        while !is_done(&compactor.report) && compactor.empty_next_pageblock() {}
+        match wanted {
+            None => while compactor.empty_next_pageblock().is_some() {},
+            Some(wanted) => compactor.empty_sparse_pageblocks(wanted),
+        }
         zone.with_compaction(context.platform, |state| {
             state.set_scanners(Scanners::APART);
             state.note_migrated(compactor.report.migrated);
@@ -144,7 +154,7 @@ impl<P: Platform> Freehold<P> {
         let zone = self.zones.zone(index);
         let mut compactor = Compactor::new(self, context, index, owner, Some(request));
         let outcome = loop {
-            if !compactor.empty_next_pageblock() && !compactor.begin_again() {
+            if compactor.empty_next_pageblock().is_none() && !compactor.begin_again() {
                 break Outcome::Complete;
             }
             if let Some(frame) = compactor.captured {
@@ -180,6 +190,8 @@ pub(crate) struct Compactor<'a, P: Platform> {
     order: Order,
     /// The request that the block is for.
     request: Option<&'a Request>,
+    /// If only sparse pageblocks are emptied, how many frames these have in use at most.
+    used_max: Option<u32>,
     /// The block that was made and taken, before another call could take it.
     pub(crate) captured: Option<u32>,
     /// The pageblock that the migrate scanner looks at next, going up.
@@ -216,6 +228,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
             owner,
             order: request.map_or(Order::PAGEBLOCK, |request| request.order()),
             request,
+            used_max: None,
             captured: None,
             next: PageblockIndex(0),
             free: [PageblockIndex(0); SIZES],
@@ -252,10 +265,10 @@ impl<'a, P: Platform> Compactor<'a, P> {
         Scanners { migrate: FrameIndex(self.next.frame()), free: FrameIndex(free.frame()) }
     }
 
-    /// Moves the movable content of the next pageblock away; returns whether there was one below
-    /// the free scanners.
-    pub(crate) fn empty_next_pageblock(&mut self) -> bool {
-        let Some(pageblock) = self.next_source() else { return false };
+    /// Moves the movable content of the next pageblock away; returns which that was, if there was
+    /// one below the free scanners.
+    pub(crate) fn empty_next_pageblock(&mut self) -> Option<PageblockIndex> {
+        let pageblock = self.next_source()?;
         self.report.pageblocks += 1;
         // A target that it holds would be taken for content.
         self.spare.take_if(|spare| spare.pageblock() <= pageblock);
@@ -264,21 +277,25 @@ impl<'a, P: Platform> Compactor<'a, P> {
             true => self.make_room(pageblock),
             false => self.empty(pageblock),
         }
-        true
+        Some(pageblock)
     }
 
     /// The next pageblock below the free scanners with something to move.
     #[inline(never)]
     fn next_source(&mut self) -> Option<PageblockIndex> {
         let pageblocks = &self.design.pageblocks();
-        while self.free.iter().any(|&free| self.next < free) {
+        let end = match self.used_max {
+            None => self.free.into_iter().max().unwrap_or(self.next),
+            Some(_) => PageblockIndex(pageblocks.len() as u32),
+        };
+        while self.next < end {
             let pageblock = self.next;
             self.next = PageblockIndex(pageblock.0 + 1);
             let state = pageblocks.state(pageblock);
             // For a request, only pageblocks that can be emptied entirely, or for smaller orders in
             // part, are worth the effort.
             let worthwhile = || match self.request {
-                None => true,
+                None => self.used_max.is_none_or(|most| self.is_sparse(pageblock, most)),
                 Some(_)
                     if pageblocks.is_all_unmovable(pageblock) && !self.owner.knows_content() =>
                 {
@@ -314,7 +331,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let (order, owner) = (self.order, self.owner);
         while let Some(part) = design.pageblocks().next_movable(pageblock, at, order, owner) {
             at = part.end();
-            if !self.migrate(part) && self.request.is_some() {
+            if !self.migrate(part) && (self.request.is_some() || self.used_max.is_some()) {
                 // The content that stays spoils it.
                 return;
             }
