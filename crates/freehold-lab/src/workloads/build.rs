@@ -41,11 +41,10 @@ const SETTINGS: &[Setting] = &[
         .means("computation for each block on simulated machines, in ns"),
     setting("kinds", "chosen|recorded", "chosen")
         .means("what jobs ask for: all types mixed, or as recorded from a compiler"),
-    setting("compact_ms", "0..=1000000000", "0").means(
-        "after so many ms the first task compacts, as kcompactd does, between its jobs; 0: no",
-    ),
+    setting("compact_ms", "0..=1000000000", "0")
+        .means("how often the first task has memory compacted, as kcompactd does, in ms; 0: never"),
     setting("unusable", "0..=100", "20")
-        .means("it compacts until of free memory so many percent are of no use for huge pages"),
+        .means("percent of the free memory that may be of no use for huge pages then"),
 ];
 
 const JOBS: Auto = Auto { simulated: 16, host: 500 };
@@ -357,12 +356,12 @@ impl<T: Task> Maker<'_, T> {
                 Life::Lasting => self.lasting.push(piece),
             }
             self.trim()?;
+            self.compact_if_due();
         }
         let (scratch, job) = (std::mem::take(&mut self.scratch), std::mem::take(&mut self.job));
         for piece in scratch.into_iter().chain(job) {
             self.free(piece)?;
         }
-        self.compact_if_due();
         Ok(())
     }
 
