@@ -315,8 +315,7 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     ///
     /// Cost: if there is nothing to do, with `freehold` a look at the state of each pageblock, with
     /// the others that of [`PageAllocator::zones`]. Otherwise what [`PageAllocator::compact`] costs,
-    /// as far as it has to go; `freehold` drains no CPU, and moves less, the content of sparse
-    /// pageblocks into fuller ones.
+    /// as far as it has to go.
     pub fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
         let context = self.context();
         let wanted = |zone: ZoneIndex| {

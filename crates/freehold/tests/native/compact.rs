@@ -9,7 +9,6 @@ use crate::owner::{Owner, Picky, check_books, settle};
 use crate::random::Random;
 use crate::scattered::{PAGEBLOCK, PAGEBLOCKS, SPAN, machine, scatter};
 use crate::tested::{TestDesign, Tested, build, range};
-use freehold::designs::Freehold;
 use freehold::{
     Compaction, Error, FrameCount, Immovable, MigrateError, MigrateType, NodeId, Order, Pfn,
     Request, ZoneKind,
@@ -98,32 +97,6 @@ fn a_zone_is_compacted_until_enough_of_it_is_whole<D: TestDesign>() {
     };
     let [nothing, half, most] = [1000, 500, 200].map(migrated);
     assert!(nothing == 0 && half > PAGEBLOCK && half < most, "{nothing}, {half}, {most}");
-}
-
-#[test]
-fn in_the_background_sparse_pageblocks_are_emptied_into_fuller_ones() {
-    let machine = machine::<Freehold<TestPlatform>>(0);
-    let owner = Owner::new(SPAN as usize, SPAN);
-    for slot in 0..owner.slots() {
-        owner.alloc(&*machine, slot, Request::default()).unwrap();
-    }
-    // Of the pageblocks, one is left with 40 frames in use, one with 300, the others with 500.
-    let left = |pageblock| match pageblock {
-        3 => 40,
-        9 => 300,
-        _ => 500,
-    };
-    for slot in 0..owner.slots() {
-        let (pfn, _) = owner.block(slot).unwrap();
-        if pfn.get() % PAGEBLOCK >= left(pfn.get() / PAGEBLOCK) {
-            owner.free(&*machine, slot);
-        }
-    }
-    // One whole pageblock makes 512 of the 852 free frames usable.
-    let done = machine.compact_proactively(400, &owner);
-    assert_eq!((done.pageblocks, done.migrated.get()), (1, 40));
-    assert_eq!(free_pageblocks(&machine), 1);
-    check_books(&*machine, owner.check());
 }
 
 fn content_that_does_not_move_stays_and_nothing_else_changes<D: TestDesign>() {

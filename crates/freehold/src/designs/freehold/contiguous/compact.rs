@@ -23,7 +23,6 @@ use crate::units::{Order, Pfn};
 use crate::zone::watermark::Watermark;
 
 mod free_scanner;
-mod sparse;
 
 /// Sizes of blocks that move.
 const SIZES: usize = Order::PAGEBLOCK.index();
@@ -103,9 +102,11 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         }
         zone.with_compaction(context.platform, CompactionState::note_compaction);
         let mut compactor = Compactor::new(self, context, index, owner, None);
-        match wanted {
-            None => while compactor.empty_next_pageblock().is_some() {},
-            Some(wanted) => compactor.empty_sparse_pageblocks(wanted),
+        let (mut gained, enough) = (0, wanted.unwrap_or(u64::MAX));
+        while gained < enough
+            && let Some(pageblock) = compactor.empty_next_pageblock()
+        {
+            gained += u64::from(self.pageblocks().is_whole(pageblock));
         }
         zone.with_compaction(context.platform, |state| {
             state.set_scanners(Scanners::APART);
@@ -190,8 +191,6 @@ pub(crate) struct Compactor<'a, P: Platform> {
     order: Order,
     /// The request that the block is for.
     request: Option<&'a Request>,
-    /// If only sparse pageblocks are emptied, how many frames these have in use at most.
-    used_max: Option<u32>,
     /// The block that was made and taken, before another call could take it.
     pub(crate) captured: Option<u32>,
     /// The pageblock that the migrate scanner looks at next, going up.
@@ -228,7 +227,6 @@ impl<'a, P: Platform> Compactor<'a, P> {
             owner,
             order: request.map_or(Order::PAGEBLOCK, |request| request.order()),
             request,
-            used_max: None,
             captured: None,
             next: PageblockIndex(0),
             free: [PageblockIndex(0); SIZES],
@@ -284,23 +282,15 @@ impl<'a, P: Platform> Compactor<'a, P> {
     #[inline(never)]
     fn next_source(&mut self) -> Option<PageblockIndex> {
         let pageblocks = &self.design.pageblocks();
-        let end = match self.used_max {
-            None => self.free.into_iter().max().unwrap_or(self.next),
-            Some(_) => PageblockIndex(pageblocks.len() as u32),
-        };
-        while self.next < end {
+        while self.free.iter().any(|&free| self.next < free) {
             let pageblock = self.next;
             self.next = PageblockIndex(pageblock.0 + 1);
             let state = pageblocks.state(pageblock);
             // For a request, only pageblocks that can be emptied entirely, or for smaller orders in
             // part, are worth the effort.
             let worthwhile = || match self.request {
-                None => self.used_max.is_none_or(|most| self.is_sparse(pageblock, most)),
-                Some(_)
-                    if pageblocks.is_all_unmovable(pageblock) && !self.owner.knows_content() =>
-                {
-                    false
-                }
+                _ if pageblocks.is_all_unmovable(pageblock) && !self.owner.knows_content() => false,
+                None => true,
                 Some(request) if request.order() < Order::PAGEBLOCK => true,
                 Some(_) => {
                     let (span, below) = (Span::of(pageblock, 1), Some(self.order));
@@ -331,7 +321,7 @@ impl<'a, P: Platform> Compactor<'a, P> {
         let (order, owner) = (self.order, self.owner);
         while let Some(part) = design.pageblocks().next_movable(pageblock, at, order, owner) {
             at = part.end();
-            if !self.migrate(part) && (self.request.is_some() || self.used_max.is_some()) {
+            if !self.migrate(part) && self.request.is_some() {
                 // The content that stays spoils it.
                 return;
             }

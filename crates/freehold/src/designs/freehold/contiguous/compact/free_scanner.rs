@@ -17,17 +17,13 @@ use crate::zone::fallback::FALLBACKS;
 const SINGLES: u64 = 32;
 
 impl<'a, P: Platform> Compactor<'a, P> {
-    /// A target for the content of a block: above its pageblock, unless that is sparse, from the top
-    /// down, and as long as the zone stays above its minimum watermark.
+    /// A target for the content of a block: above its pageblock, from the top down, and as long as
+    /// the zone stays above its minimum watermark.
     #[inline(never)]
     pub(super) fn target(&mut self, from: Run) -> Option<Target<'a, P>> {
-        let order = from.order;
+        let (order, source) = (from.order, PageblockIndex::of_frame(from.frame()));
         let Compactor { design, context, .. } = *self;
-        let behind = match self.used_max {
-            None => PageblockIndex::of_frame(from.frame()).0 + 1,
-            Some(_) => 0,
-        };
-        while self.free[order.index()].0 > behind {
+        while self.free[order.index()].0 > source.0 + 1 {
             let room = self.room(order);
             if room == 0 {
                 return None;
@@ -99,7 +95,6 @@ impl<'a, P: Platform> Compactor<'a, P> {
             && state.used_for() == Use::Split
             && (state.migratetype() == MigrateType::Movable || may_mix)
             && !state.is_isolated()
-            && self.used_max.is_none_or(|most| self.used(pageblock) > most)
             && pageblocks.find_run(pageblock, order).is_some()
     }
 }
