@@ -314,8 +314,8 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
     /// Source: Linux 5.9, proactive compaction (`fragmentation_score_zone`; every 500 ms).
     ///
     /// Cost: if there is nothing to do, with `freehold` a look at the state of each pageblock, with
-    /// the others that of [`PageAllocator::zones`]. Otherwise what [`PageAllocator::compact`] costs,
-    /// as far as it has to go.
+    /// the others that of [`PageAllocator::zones`]. Otherwise what [`PageAllocator::compact`]
+    /// costs, as far as it has to go.
     pub fn compact_proactively(&self, unusable_max: u32, owner: &dyn Migrate) -> Compaction {
         let context = self.context();
         let wanted = |zone: ZoneIndex| {

@@ -75,8 +75,8 @@ pub(crate) fn start(shared: Weak<Shared>, requests: Arc<Requests>) -> io::Result
 }
 
 impl Shared {
-    /// Reads the piece behind the one that begins there, unless its first block is there, the reader
-    /// has read on itself, or the file is closed.
+    /// Reads the piece behind the one that begins there, unless its first block is there, the
+    /// reader has read on itself, or the file is closed.
     fn read_on(&self, file: &Arc<FileState>, mark: Block) {
         // Closing the file waits for the piece, and lets no other begin.
         let mut pieces = file.pieces.lock();
@@ -86,7 +86,8 @@ impl Shared {
         }
         let first = self.piece_behind(file, mark);
         let coming = self.enter_piece(file, first);
-        // Again, now that the reader cannot pass: it may have missed the piece, read it and lost it.
+        // Again, now that the reader cannot pass: it may have missed the piece, read it, and lost
+        // it.
         if !coming.is_empty() && file.is_mark(mark) {
             // Before the first use, for which the latch of the block is waited for.
             file.set_mark(first);
