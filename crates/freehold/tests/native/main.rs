@@ -49,3 +49,24 @@ mod reporting;
 mod sparing;
 mod stress;
 mod surplus;
+
+// The targets for fuzzers, which have a program of their own for that: as tests they share the
+// allocators of this one.
+#[path = "../fuzz/bytes.rs"]
+mod bytes;
+#[path = "../fuzz/configs.rs"]
+mod configs;
+#[path = "../fuzz/counts.rs"]
+mod counts;
+#[path = "../fuzz/naive_moves.rs"]
+mod naive_moves;
+#[path = "../fuzz/operations.rs"]
+mod operations;
+#[path = "../fuzz/pair.rs"]
+mod pair;
+#[path = "../fuzz/parts.rs"]
+mod parts;
+#[path = "../fuzz/seeds.rs"]
+mod seeds;
+#[path = "../fuzz/setup.rs"]
+mod setup;
