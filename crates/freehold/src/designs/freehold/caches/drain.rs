@@ -57,6 +57,11 @@ impl<P: Platform> Freehold<P> {
         }
     }
 
+    /// Drains all caches of a zone.
+    pub(crate) fn drain_zone(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        (0..self.zones.cpu_count()).for_each(|cpu| self.drain_cache(context, cpu, zone));
+    }
+
     /// Drains the caches of a zone that may hold free frames; takes no lock of the others. With
     /// `may_wait`, revokes leases and waits for calls that use a cache: if drains passed over such
     /// caches instead, those of several zones would pass over each other's for ever. Returns

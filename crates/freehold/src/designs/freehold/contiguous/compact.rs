@@ -98,7 +98,7 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         // by other CPUs, it would be filled with content that lives for another time.
         let has_room = || zone.may_take(2 * u64::from(FRAMES), Watermark::Low, zone.kind());
         if wanted.is_none() || !has_room() {
-            self.drain_cached(context, index, true);
+            self.drain_zone(context, index);
         }
         zone.with_compaction(context.platform, CompactionState::note_compaction);
         let mut compactor = Compactor::new(self, context, index, owner, None);

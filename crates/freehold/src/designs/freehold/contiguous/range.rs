@@ -69,11 +69,7 @@ impl<P: Platform> Places<P> for Freehold<P> {
     }
 
     fn drain_all(&self, context: Context<'_, P>) {
-        for zone in self.zones.indexes() {
-            for cpu in 0..self.zones.cpu_count() {
-                self.drain_cache(context, cpu, zone);
-            }
-        }
+        self.zones.indexes().for_each(|zone| self.drain_zone(context, zone));
     }
 
     fn free_place(&self, zone: ZoneIndex, request: &RangeRequest) -> Option<FrameRange> {
