@@ -86,8 +86,8 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         owner: &dyn Migrate,
         wanted: Option<u64>,
     ) -> Compaction {
-        let mut compactor = Compactor::new(self, context, zone, owner, None);
         self.drain_all_cpus(context);
+        let mut compactor = Compactor::new(self, context, zone, owner, None);
         let whole = || blocks_of(&self.zone(zone).free_blocks(), Order::PAGEBLOCK);
         let enough = wanted.map_or(u64::MAX, |wanted| whole() + wanted);
         while whole() < enough && compactor.empty_next_pageblock() {}
