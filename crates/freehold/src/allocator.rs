@@ -322,13 +322,11 @@ impl<P: Platform, D: Design<P>> PageAllocator<P, D> {
             let [free, whole] = self.design.free_and_whole(context, zone)?;
             let usable_min = free * u64::from(1000 - unusable_max.min(1000)) / 1000;
             let lacking = usable_min.checked_sub(whole).filter(|&lacking| lacking > 0)?;
-            Some(lacking.div_ceil(Order::PAGEBLOCK.frames().get()))
+            Some((zone, lacking.div_ceil(Order::PAGEBLOCK.frames().get())))
         };
         let mut total = Compaction::default();
-        for zone in self.zone_indexes() {
-            if let Some(wanted) = wanted(zone) {
-                total.add(&self.design.compact_zone(context, zone, owner, Some(wanted)));
-            }
+        for (zone, wanted) in self.zone_indexes().filter_map(wanted) {
+            total.add(&self.design.compact_zone(context, zone, owner, Some(wanted)));
         }
         total
     }

@@ -33,11 +33,7 @@ struct Mover {
 
 impl Migrate for Mover {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        match self.rng.borrow_mut().u8(..16) {
-            0 => return Err(MigrateError::Busy),
-            1 => return Err(MigrateError::Failed),
-            _ => {}
-        }
+        refuse_two_in(&self.rng, 16)?;
         // No access to the simulated machine in between, so that this is one step.
         let mut ledger = self.world.ledger.borrow_mut();
         let held = Block { pfn: from, order };
@@ -75,11 +71,7 @@ impl Migrate for Mover {
         if self.frees == Frees::Allocator {
             return Err(MigrateError::Failed);
         }
-        match self.rng.borrow_mut().u8(..4) {
-            0 => return Err(MigrateError::Busy),
-            1 => return Err(MigrateError::Failed),
-            _ => {}
-        }
+        refuse_two_in(&self.rng, 4)?;
         let mut ledger = self.world.ledger.borrow_mut();
         let held = Block { pfn: from, order };
         let place = ledger.place_of(held).ok_or(MigrateError::Busy)?;
@@ -89,6 +81,15 @@ impl Migrate for Mover {
         self.world.flow.freeing_block(held, || self.world.frames.free(from, order));
         self.world.tally.borrow_mut().moves += 1;
         Ok(())
+    }
+}
+
+/// Fails in two of so many calls.
+pub(in crate::check) fn refuse_two_in(rng: &RefCell<Rng>, calls: u8) -> Result<(), MigrateError> {
+    match rng.borrow_mut().u8(..calls) {
+        0 => Err(MigrateError::Busy),
+        1 => Err(MigrateError::Failed),
+        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use freehold::{
 };
 
 use super::ground::{Ground, Torture};
+use crate::check::movers::refuse_two_in;
 use crate::check::tally::ThreadsTally;
 
 /// What it does on any ground, by the names that saved cases have.
@@ -182,10 +183,7 @@ pub(super) struct Owner<'a, G: Ground> {
 
 impl<G: Ground> Migrate for Owner<'_, G> {
     fn migrate(&self, from: Pfn, to: Pfn, order: Order) -> Result<(), MigrateError> {
-        match self.rng.borrow_mut().u8(..16) {
-            0 => Err(MigrateError::Busy),
-            1 => Err(MigrateError::Failed),
-            _ => self.torture.migrate(from, to, order),
-        }
+        refuse_two_in(&self.rng, 16)?;
+        self.torture.migrate(from, to, order)
     }
 }
