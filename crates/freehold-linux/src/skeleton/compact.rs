@@ -86,11 +86,11 @@ impl<P: Platform, Y: Policy<P>> Compact<P> for Skeleton<P, Y> {
         owner: &dyn Migrate,
         wanted: Option<u64>,
     ) -> Compaction {
-        self.drain_all_cpus(context);
+        self.drain_zone(context, zone);
         let mut compactor = Compactor::new(self, context, zone, owner, None);
         let whole = || blocks_of(&self.zone(zone).free_blocks(), Order::PAGEBLOCK);
-        let enough = wanted.map_or(u64::MAX, |wanted| whole() + wanted);
-        while whole() < enough && compactor.empty_next_pageblock() {}
+        let enough = wanted.map(|wanted| whole() + wanted);
+        while enough.is_none_or(|enough| whole() < enough) && compactor.empty_next_pageblock() {}
         let report = compactor.report;
         drop(compactor);
         self.lock_zone(context.platform, zone).compaction().set_scanners(Scanners::APART);

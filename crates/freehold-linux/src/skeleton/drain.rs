@@ -5,6 +5,7 @@ use freehold::config::MemoryRange;
 use freehold::designs::Context;
 use freehold::designs::traits::Upkeep;
 use freehold::error::Error;
+use freehold::memmap::index::ZoneIndex;
 use freehold::platform::{Pin, Platform, SharedCell};
 use freehold::request::Request;
 use freehold::units::{CpuId, FrameCount};
@@ -55,10 +56,13 @@ impl<P: Platform, Y: Policy<P>> Upkeep<P> for Skeleton<P, Y> {
 impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
     /// Empties all lists of one CPU.
     pub(super) fn drain_cpu(&self, platform: &P, cpu: usize) {
-        for zone in self.zone_indexes() {
-            // Other CPUs may use the lists between two holds of the lock.
-            while self.lock_pcp(platform, cpu, zone).drain_all() {}
-        }
+        self.zone_indexes().for_each(|zone| self.drain_cpu_zone(platform, cpu, zone));
+    }
+
+    /// Empties one CPU's lists of a zone.
+    fn drain_cpu_zone(&self, platform: &P, cpu: usize, zone: ZoneIndex) {
+        // Other CPUs may use the lists between two holds of the lock.
+        while self.lock_pcp(platform, cpu, zone).drain_all() {}
     }
 
     /// Empties the lists of all CPUs whose locks are free; returns whether all were. A call that
@@ -92,9 +96,13 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 
     /// Empties all lists of all CPUs.
     pub(super) fn drain_all_cpus(&self, context: Context<'_, P>) {
-        for cpu in 0..context.topology.cpus() {
-            self.drain_cpu(context.platform, cpu);
-        }
+        (0..context.topology.cpus()).for_each(|cpu| self.drain_cpu(context.platform, cpu));
+    }
+
+    /// Empties all CPUs' lists of a zone.
+    pub(super) fn drain_zone(&self, context: Context<'_, P>, zone: ZoneIndex) {
+        let cpus = 0..context.topology.cpus();
+        cpus.for_each(|cpu| self.drain_cpu_zone(context.platform, cpu, zone));
     }
 }
 

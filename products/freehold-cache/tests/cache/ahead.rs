@@ -96,7 +96,7 @@ fn a_piece_that_the_reader_has_passed_is_not_read_again() {
     read(&file, 0..100);
     let stats = |nth: usize| cache.stats().tenants[nth].clone();
     assert_eq!(stats(1).misses + stats(1).read_ahead, 100);
-    assert!(stats(1).cached < 80);
+    assert!(stats(1).evictions >= 18, "the piece is lost");
     slow.open_gate();
     // Requests are served in turn.
     read(&last, 0..3);

@@ -102,8 +102,8 @@ impl<P: Platform> Compact<P> for Freehold<P> {
         }
         zone.with_compaction(context.platform, CompactionState::note_compaction);
         let mut compactor = Compactor::new(self, context, index, owner, None);
-        let (mut gained, enough) = (0, wanted.unwrap_or(u64::MAX));
-        while gained < enough
+        let mut gained = 0;
+        while wanted != Some(gained)
             && let Some(pageblock) = compactor.empty_next_pageblock()
         {
             gained += u64::from(self.pageblocks().is_whole(pageblock));
