@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use freehold::{CpuId, FrameCount, Order, Pfn};
 use freehold_host::{FrameArena, Host, HostLru};
 use freehold_lru::{GroupId, Lru};
@@ -146,6 +146,13 @@ impl<'a, R: Reach> Task for HostTask<'a, R> {
 
     fn copy(&self, from: Block, to: Pfn) {
         self.shared.ground.memory.copy(from, to);
+    }
+
+    fn restamp(&self, block: Block, from: u64, to: u64) -> Result<()> {
+        self.shared.ground.memory.restamp(block, from, to).map_err(|pfn| {
+            anyhow!("frame {pfn} of a block of order {} does not bear its stamp", block.order)
+                .context("somebody else has used it: the allocator has handed it out twice")
+        })
     }
 
     fn charge(&self, _works: &[Key]) {}

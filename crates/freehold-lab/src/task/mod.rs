@@ -131,6 +131,14 @@ pub(crate) trait Task: Sized {
     /// same as clearing it: the same lines pass through the same caches.
     fn copy(&self, from: Block, to: Pfn);
 
+    /// Replaces the stamp in each frame of a block, which is 0 at first: nothing on a simulated
+    /// machine.
+    ///
+    /// # Errors
+    ///
+    /// A frame bears another stamp than `from`: somebody else has used it.
+    fn restamp(&self, block: Block, from: u64, to: u64) -> Result<()>;
+
     /// Does work of the kernel outside the allocator: charged on a simulated machine, nothing on
     /// the host.
     fn charge(&self, works: &[Key]);

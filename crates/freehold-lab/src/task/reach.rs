@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use freehold::{PageAllocator, Pfn};
+use freehold::{FrameCount, PageAllocator, Pfn};
 use freehold_host::{FrameArena, Host, HostError, HostLru};
 
 use super::lru::{HostKeeper, LruPlan, ReclaimingFrames};
@@ -22,6 +22,13 @@ pub(super) trait Memory: Sync {
 
     /// Copies what is in a frame.
     fn read(&self, pfn: Pfn, content: &mut Content);
+
+    /// Replaces the stamp of each frame of a block: its second word.
+    ///
+    /// # Errors
+    ///
+    /// The first frame that bears another one.
+    fn restamp(&self, block: Block, from: u64, to: u64) -> Result<(), Pfn>;
 
     /// An LRU for the frames.
     fn lru<'a>(
@@ -47,6 +54,17 @@ impl<D: HostDesign> Memory for FrameArena<D> {
 
     fn read(&self, pfn: Pfn, content: &mut Content) {
         self.read_frame(pfn, content);
+    }
+
+    fn restamp(&self, block: Block, from: u64, to: u64) -> Result<(), Pfn> {
+        for frame in 0..block.order.frames().get() {
+            let pfn = block.pfn.offset(FrameCount::new(frame));
+            if self.load_word(pfn, 1) != from {
+                return Err(pfn);
+            }
+            self.store_word(pfn, 1, to);
+        }
+        Ok(())
     }
 
     fn lru<'a>(

@@ -123,6 +123,10 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
         self.clear(Block { pfn: to, ..from });
     }
 
+    fn restamp(&self, _block: Block, _from: u64, _to: u64) -> Result<()> {
+        Ok(())
+    }
+
     fn charge(&self, works: &[Key]) {
         works.iter().for_each(|&work| self.cpu.charge(work));
     }

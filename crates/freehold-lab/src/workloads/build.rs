@@ -16,6 +16,7 @@ use fastrand::Rng;
 use freehold::{FrameCount, MigrateType, Order, Request, Setting};
 use serde_json::json;
 
+use crate::error::refuse;
 use crate::report::columns::{Column, Telling, free_pageblocks, number, percent};
 use crate::report::document::Work;
 use crate::report::figure::Figure;
@@ -28,7 +29,7 @@ use crate::task::{Block, Task};
 use crate::workload::SettingTable;
 
 const SETTINGS: &[Setting] = &[
-    setting("jobs", "1..=100000, or auto", "auto")
+    setting("jobs", "1..=10000000, or auto", "auto")
         .means("jobs of each task that are measured; auto: 16 if simulated, else 500"),
     setting("job_allocs", "1..=10000000", "2000").means("blocks that a job allocates"),
     setting("cache", "a size of at least one frame, such as 32MiB", "32MiB")
@@ -41,6 +42,8 @@ const SETTINGS: &[Setting] = &[
         .means("computation for each block on simulated machines, in ns"),
     setting("kinds", "chosen|recorded", "chosen")
         .means("what jobs ask for: all types mixed, or as recorded from a compiler"),
+    setting("stamps", "on|off", "off")
+        .means("on the host, whether each frame of a block is stamped, and checked when it goes"),
     setting("compact_ms", "0..=1000000000", "0")
         .means("how often the first task has memory compacted, as kcompactd does, in ms; 0: never"),
     setting("unusable", "0..=100", "20")
@@ -128,6 +131,7 @@ pub(crate) struct Build {
     memory_frames: u64,
     compute_ns: u64,
     kinds: &'static [Kind],
+    stamps: bool,
     background: Option<Background>,
 }
 
@@ -182,6 +186,10 @@ impl TaskWorkload for Build {
         let job_allocs = given.number(SETTINGS, "job_allocs", 1..=10_000_000)?;
         let period_ms = given.number(SETTINGS, "compact_ms", 0..=1_000_000_000)? as u64;
         let unusable_percent = given.number(SETTINGS, "unusable", 0..=100)? as u32;
+        let stamps = given.word(SETTINGS, "stamps", &[("on", true), ("off", false)])?;
+        if stamps && period_ms > 0 {
+            return refuse("stamps=on needs compact_ms=0: a stamp says where its frame is");
+        }
         let background = || {
             // The last job's, those freed early, and a block more than the cache has room for.
             let task_slots = cache_frames.min(memory_frames) as usize + job_allocs + SCRATCH + 2;
@@ -193,13 +201,14 @@ impl TaskWorkload for Build {
             }
         };
         Ok(Build {
-            jobs: setup.number_or_auto(SETTINGS, "jobs", 1..=100_000, JOBS)?,
+            jobs: setup.number_or_auto(SETTINGS, "jobs", 1..=10_000_000, JOBS)?,
             job_allocs,
             cache_frames,
             lasting_frames: frames_of(given, SETTINGS, "lasting")?,
             memory_frames,
             compute_ns: given.number(SETTINGS, "compute_ns", 0..=1_000_000_000)? as u64,
             kinds: given.word(SETTINGS, "kinds", &[("chosen", CHOSEN), ("recorded", RECORDED)])?,
+            stamps,
             background: (period_ms > 0).then(background),
         })
     }
@@ -383,7 +392,12 @@ impl<T: Task> Maker<'_, T> {
                 self.empty.push(slot);
                 Ok(of.owners.take(self.task, slot)?.expect("the slot has a block"))
             }
-            (Piece::Fixed(block), _) => Ok(block),
+            (Piece::Fixed(block), _) => {
+                if self.work.stamps {
+                    self.task.restamp(block, stamp_of(block), 0)?;
+                }
+                Ok(block)
+            }
             (Piece::Slot(..), None) => unreachable!("slots are for what is moved"),
         }
     }
@@ -411,7 +425,10 @@ impl<T: Task> Maker<'_, T> {
                 true => self.task.try_fault(request)?,
                 false => self.task.try_alloc(request)?,
             };
-            if made.is_some() {
+            if let Some(block) = made {
+                if self.work.stamps {
+                    self.task.restamp(block, 0, stamp_of(block))?;
+                }
                 self.done.allocated += 1;
                 return Ok(made);
             }
@@ -453,6 +470,11 @@ impl<T: Task> Maker<'_, T> {
     }
 }
 
+/// What the frames of a block bear: nothing that a free one bears, or one of another block.
+fn stamp_of(block: Block) -> u64 {
+    block.pfn.get() << 8 | u64::from(block.order.get()) << 1 | 1
+}
+
 /// Draws one of several by their weights.
 fn drawn(rng: &mut Rng, weights: impl Iterator<Item = u32> + Clone) -> usize {
     let mut point = rng.u32(..weights.clone().sum::<u32>());
@@ -467,7 +489,26 @@ fn drawn(rng: &mut Rng, weights: impl Iterator<Item = u32> + Clone) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use freehold::Pfn;
+    use freehold_host::{ArenaBuilder, Host};
+    use freehold_linux::zone_lock::ZoneLock;
+
     use super::*;
+    use crate::settings::Assignments;
+    use crate::task::run_one;
+
+    #[test]
+    fn a_frame_that_somebody_else_has_written_is_found() {
+        let given = ["jobs=1".to_owned(), "stamps=on".to_owned()];
+        let given = Assignments::parse(&given, &[SETTINGS]).unwrap();
+        let build = Build::new(&Setup { given: &given, tasks: 1, simulated: false }).unwrap();
+        let arena = ArenaBuilder::<ZoneLock<Host>>::new().bytes(64 << 20).build_frames().unwrap();
+        run_one(&arena, &arena.allocator(), &build).unwrap();
+
+        (0..arena.total_frames().get()).for_each(|pfn| arena.store_word(Pfn::new(pfn), 1, 7));
+        let error = run_one(&arena, &arena.allocator(), &build).err().expect("frames are not free");
+        assert!(format!("{error:#}").contains("handed it out twice"), "{error:#}");
+    }
 
     #[test]
     fn weights_decide() {
