@@ -6,7 +6,9 @@ use std::collections::HashSet;
 use crate::common::{TestPlatform, run_on};
 use crate::tested::{Tested, build, check_whole, range};
 use freehold::designs::Freehold;
-use freehold::{Error, Events, FrameCount, MigrateType, Order, Pfn, Request};
+use freehold::{
+    Error, Events, FrameCount, Immovable, MigrateType, Order, Pfn, RangeRequest, Request,
+};
 
 pub(crate) type Frames = Tested<Freehold<TestPlatform>>;
 
@@ -259,6 +261,22 @@ fn what_comes_and_goes_in_parts_is_one_of_two_pageblocks() {
         let used: HashSet<_> = (0..1000).map(|_| pageblock().expect("it is held")).collect();
         assert!(used.len() <= 2, "{size}: {}", used.len());
         assert_eq!(cached(&frames), PAGEBLOCK);
+    }
+}
+
+#[test]
+fn a_range_that_comes_and_goes_is_one_of_two_places() {
+    for size in [513, 550, 768, 1024, 1500].map(FrameCount::new) {
+        let frames = machine(64, 1);
+        // CPUs keep several pageblocks, between which no range is looked for.
+        let blocks: Vec<_> = (0..32).map(|_| unmovable(&frames, 9)).collect();
+        blocks.into_iter().for_each(|pfn| frames.free(pfn, Order::PAGEBLOCK).unwrap());
+        let range = || {
+            let first = frames.alloc_range(RangeRequest::new(size).soonest(), &Immovable)?;
+            frames.free_range(first, size).map(|()| first)
+        };
+        let used: HashSet<_> = (0..100).map(|_| range().expect("there is room")).collect();
+        assert!(used.len() <= 2, "{size}: {}", used.len());
     }
 }
 

@@ -221,12 +221,22 @@ impl<P: Platform> Freehold<P> {
         frame: u32,
         order: Order,
     ) -> Result<(), Error> {
-        let pageblock = PageblockIndex::of_frame(frame);
         if order == Order::PAGEBLOCK
             && self.free_pageblock(context, self.pageblocks().pfn_of(frame))
         {
             return Ok(());
         }
+        self.free_huge_to_pool(context, frame, order)
+    }
+
+    /// The same, to the pool and not to the spares, where ranges are looked for.
+    pub(crate) fn free_huge_to_pool(
+        &self,
+        context: Context<'_, P>,
+        frame: u32,
+        order: Order,
+    ) -> Result<(), Error> {
+        let pageblock = PageblockIndex::of_frame(frame);
         let Some(held) = self.pageblocks().acquire_huge(context.platform, pageblock, order)? else {
             return self.free_split(context, frame, order);
         };

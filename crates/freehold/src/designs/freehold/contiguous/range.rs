@@ -8,7 +8,7 @@ use crate::designs::Context;
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::caches::lock::IfLeased;
 use crate::designs::freehold::pageblocks::run::{Span, WORD_FRAMES, largest_block};
-use crate::designs::freehold::pageblocks::state::Use;
+use crate::designs::freehold::pageblocks::state::{Holder, Use};
 use crate::designs::freehold::pageblocks::{FRAMES, PageblockIndex};
 use crate::designs::places::{Obstacle, Place, Places, Site, first_place};
 use crate::designs::traits::Ranges;
@@ -296,19 +296,58 @@ impl<P: Platform> Freehold<P> {
                 let (_, of) = self.pageblocks().head_of(pageblock).ok_or(Error::DoubleFree)?;
                 let pfn = self.pageblocks().pfn_of(span.first);
                 let order = largest_block(pfn, span.end - span.first).min(of.order());
-                self.free_huge(context, span.first, order)?;
+                self.free_huge_to_pool(context, span.first, order)?;
                 Ok(span.first + order.frames().get() as u32)
             }
             Use::Split => {
                 let end = span.end.min(Span::of(pageblock, 1).end);
-                for (word, mask) in (Span { end, ..span }).words() {
-                    self.pageblocks().begin_free_parts(word, mask)?;
-                    self.pageblocks().clear_unmovable(word, mask);
+                let part = Span { end, ..span };
+                if state.holder() == Holder::None
+                    && let Some(freed) = self.free_last(context, pageblock, part)
+                {
+                    return freed.map(|()| end);
+                }
+                for (word, mask) in part.words() {
+                    self.begin_free_of_range(word, mask)?;
                     self.put_frames(context, state, word..word + 1, mask)?;
                 }
                 Ok(end)
             }
             Use::Absent | Use::Whole => Err(Error::DoubleFree),
         }
+    }
+
+    /// Frees a part of an orphan all of whose other frames are free: it goes to the pool, where
+    /// ranges are looked for, and to no cache. `None` if it is another pageblock, or not alone.
+    fn free_last(
+        &self,
+        context: Context<'_, P>,
+        pageblock: PageblockIndex,
+        part: Span,
+    ) -> Option<Result<(), Error>> {
+        let pageblocks = self.pageblocks();
+        let in_part = |of| part.words().find(|(word, _)| *word == of).map_or(0, |(_, mask)| mask);
+        let frees = |word| pageblocks.free_or_remote(word) | in_part(word) == !0;
+        if !pageblock.words().all(frees) {
+            return None;
+        }
+        let zone = pageblocks.zone(pageblock);
+        self.zones.with_acquired(context.cpu_here(), zone, pageblock, || {
+            // The release collects them.
+            Some(part.words().try_for_each(|(word, mask)| {
+                self.begin_free_of_range(word, mask)?;
+                match pageblocks.put_remotely(word, mask) & mask {
+                    0 => Ok(()),
+                    _ => Err(Error::DoubleFree),
+                }
+            }))
+        })
+    }
+
+    /// Claims frames of a word that are parts of a range.
+    fn begin_free_of_range(&self, word: usize, mask: u64) -> Result<(), Error> {
+        self.pageblocks().begin_free_parts(word, mask)?;
+        self.pageblocks().clear_unmovable(word, mask);
+        Ok(())
     }
 }
