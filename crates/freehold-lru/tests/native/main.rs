@@ -11,6 +11,8 @@ mod common;
 mod fragile;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
+#[path = "../../../freehold/tests/common/random.rs"]
+mod random;
 #[path = "../common/room.rs"]
 mod room;
 #[path = "../../../freehold/tests/common/seen_mutex.rs"]
