@@ -1,5 +1,5 @@
 //! Errors of the LRU, by calls that a user could make, with a check that they changed nothing.
-//! Those of frames that are no memory or not in use the naive model of `fuzz` knows.
+//! Those of frames that are no memory or not in use the naive model of `calls` knows.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;

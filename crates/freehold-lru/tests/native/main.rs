@@ -37,6 +37,22 @@ mod stress;
 mod turns;
 mod waits;
 
+// The targets for fuzzers, which have a program of their own for that.
+#[path = "../../../freehold/tests/fuzz/bytes.rs"]
+mod bytes;
+#[path = "../fuzz/calls.rs"]
+mod calls;
+#[path = "../fuzz/configs.rs"]
+mod configs;
+#[path = "../fuzz/naive.rs"]
+mod naive;
+#[path = "../fuzz/pair.rs"]
+mod pair;
+#[path = "../../../freehold/tests/fuzz/parts.rs"]
+mod parts;
+#[path = "../../../freehold/tests/fuzz/seeds.rs"]
+mod seeds;
+
 /// Linux's allocator with per-CPU lists of constant size.
 fn fixed(batch: u32, high: u32) -> ZoneLockSettings {
     ZoneLockSettings { pcp: Pcp::Fixed, batch, high, ..Default::default() }
