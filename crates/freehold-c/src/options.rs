@@ -62,7 +62,7 @@ pub const FREEHOLD_NUMA_MACHINE: u32 = 4;
 /// How an arena is to be. Set `size` to sizeof(freehold_options) and the rest to 0, then what you
 /// need: all but `bytes` has a default, which is 0.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct freehold_options {
     /// sizeof(freehold_options).
     pub size: usize,
@@ -100,28 +100,6 @@ pub struct freehold_options {
 fn bad<T>(why: &str) -> Result<T> {
     explain(why.to_owned());
     Err(FREEHOLD_EINVAL)
-}
-
-/// What NULL stands for.
-impl Default for freehold_options {
-    fn default() -> Self {
-        freehold_options {
-            size: size_of::<Self>(),
-            bytes: 0,
-            capacity_bytes: 0,
-            frame_bytes: 0,
-            huge_page_bytes: 0,
-            min_free_bytes: 0,
-            cpus: 0,
-            nodes: 0,
-            flags: 0,
-            backing: FREEHOLD_PRIVATE,
-            file: 0,
-            numa: FREEHOLD_NUMA_DEFAULT,
-            prefault_threads: 0,
-            reserved: 0,
-        }
-    }
 }
 
 impl freehold_options {

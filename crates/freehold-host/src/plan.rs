@@ -171,6 +171,7 @@ fn frame_size(wish: Option<FrameSize>, page_bytes: usize) -> Result<FrameSize, H
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::tests::{nodes, read};
 
     const MIB: usize = 1 << 20;
     const WISHES: Wishes = Wishes {
@@ -188,8 +189,7 @@ mod tests {
 
     /// Three nodes: CPUs 0 and 1 without memory, two with; node 7 is nearer to the CPUs.
     fn three_nodes() -> Topology {
-        let sys = tempfile::tempdir().unwrap();
-        for (path, text) in [
+        let files = [
             ("cpu/online", "0-2"),
             ("node/online", "0,3,7"),
             ("node/has_memory", "3,7"),
@@ -199,16 +199,8 @@ mod tests {
             ("node/node3/distance", "40 10 30"),
             ("node/node7/cpulist", ""),
             ("node/node7/distance", "20 31 10"),
-        ] {
-            let path = sys.path().join("devices/system").join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        Topology::read(sys.path()).unwrap()
-    }
-
-    fn nodes(numbers: &[u16]) -> Vec<NodeId> {
-        numbers.iter().copied().map(NodeId::new).collect()
+        ];
+        read(&files).unwrap()
     }
 
     #[test]
@@ -242,12 +234,7 @@ mod tests {
 
     #[test]
     fn cpus_that_are_not_there_have_no_share_of_the_memory() {
-        let sys = tempfile::tempdir().unwrap();
-        let cpu = sys.path().join("devices/system/cpu");
-        std::fs::create_dir_all(&cpu).unwrap();
-        std::fs::write(cpu.join("online"), "0-1,3").unwrap();
-        std::fs::write(cpu.join("possible"), "0-511").unwrap();
-        let topology = Topology::read(sys.path()).unwrap();
+        let topology = read(&[("cpu/online", "0-1,3"), ("cpu/possible", "0-511")]).unwrap();
         assert_eq!(plan(&topology, WISHES).unwrap().cpu_nodes, nodes(&[0; 4]));
         let wishes = Wishes { cpus: Some(512), ..WISHES };
         assert_eq!(plan(&topology, wishes).unwrap().cpu_nodes, nodes(&[0; 512]));

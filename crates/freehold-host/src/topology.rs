@@ -216,11 +216,11 @@ fn optional<T>(result: Result<T, HostError>) -> Result<Option<T>, HostError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A tree under a temporary folder: pairs of a path below `devices/system` and a text.
-    fn read(files: &[(&str, &str)]) -> Result<Topology, HostError> {
+    pub(crate) fn read(files: &[(&str, &str)]) -> Result<Topology, HostError> {
         let sys = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = sys.path().join("devices/system").join(path);
@@ -230,7 +230,7 @@ mod tests {
         Topology::read(sys.path())
     }
 
-    fn nodes(numbers: &[u16]) -> Vec<NodeId> {
+    pub(crate) fn nodes(numbers: &[u16]) -> Vec<NodeId> {
         numbers.iter().copied().map(NodeId::new).collect()
     }
 

@@ -10,6 +10,7 @@ use super::skeleton::{Guard, LocalPages, Policy, Skeleton, ZonedSettings};
 use crate::Pcp;
 use crate::pageblock::BlockType;
 use crate::testing::{TestPlatform, run_on};
+use freehold::PageAllocator;
 use freehold::config::{Config, MemoryRange};
 use freehold::designs::traits::{Alloc, Free, Inspect, Upkeep};
 use freehold::designs::{Context, Design};
@@ -20,6 +21,20 @@ use freehold::request::Request;
 use freehold::stat::Events;
 use freehold::topology::{Topology, TopologyPlan};
 use freehold::units::{CpuId, FrameCount, MigrateType, NodeId, Order, Pfn};
+
+/// An allocator of so many frames from the first on, for CPUs of one node.
+pub(crate) fn allocator<D: Design<TestPlatform>>(
+    frames: u64,
+    cpus: usize,
+    settings: &D::Settings,
+) -> PageAllocator<TestPlatform, D> {
+    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(frames))];
+    let cpus = vec![NodeId::new(0); cpus];
+    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
+    let layout = PageAllocator::<TestPlatform, D>::layout(&config, settings).unwrap();
+    let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
+    PageAllocator::new(TestPlatform, &config, settings, Metadata::from_static(buffer)).unwrap()
+}
 
 /// The only zone.
 pub(crate) const ZONE: ZoneIndex = ZoneIndex(0);

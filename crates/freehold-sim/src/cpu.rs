@@ -65,11 +65,6 @@ impl CpuHandle {
         machine(|m| m.cpus[m.running].now)
     }
 
-    /// Whether the deadline of the run is still ahead.
-    pub fn in_time(&self) -> bool {
-        machine(|m| m.cpus[m.running].now < m.deadline)
-    }
-
     /// Computes for `ns` nanoseconds, without touching modelled memory. Takes longer while the
     /// sibling of this CPU is at work.
     pub fn compute_ns(&self, ns: u64) {

@@ -117,12 +117,6 @@ impl Machine {
         self.state_mut().requires_pins = true;
     }
 
-    /// Sets the virtual time at which [`CpuHandle::in_time`] becomes false; the machine's clock
-    /// starts at 0 and continues from run to run.
-    pub fn set_deadline_ns(&mut self, ns: u64) {
-        self.state_mut().deadline = ns.saturating_mul(1000);
-    }
-
     /// Sets the maximum number of accesses of all CPUs in each run. A run that makes more ends as
     /// if a CPU had panicked, which detects work that never ends.
     pub fn set_patience(&mut self, accesses: u64) {

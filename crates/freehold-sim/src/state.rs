@@ -56,7 +56,6 @@ pub(crate) struct State {
     pub(crate) halting: Halting,
     /// Whether faults can stop a CPU before an access.
     stops: bool,
-    pub(crate) deadline: Picos,
     /// How many accesses a run may make at most.
     pub(crate) patience: u64,
     /// How many the run may still make.
@@ -98,7 +97,6 @@ impl State {
             handler: None,
             halting: Halting::default(),
             stops: false,
-            deadline: NEVER,
             patience: u64::MAX,
             accesses_left: u64::MAX,
             prices: Key::ALL.iter().map(|&key| picos(spec.get(key))).collect(),

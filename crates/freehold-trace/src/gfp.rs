@@ -53,16 +53,8 @@ impl Gfp {
     pub const MOVABLE: Self = Self(1 << 3);
     /// Content that can be given up.
     pub const RECLAIMABLE: Self = Self(1 << 4);
-    /// The caller is important: it may use part of the reserve.
-    pub const HIGH: Self = Self(1 << 5);
     /// The block must read as zeros.
     pub const ZERO: Self = Self(1 << 8);
-    /// The caller may wait for reclaim.
-    pub const DIRECT_RECLAIM: Self = Self(1 << 10);
-    /// The caller may use the reserve.
-    pub const MEMALLOC: Self = Self(1 << 17);
-    /// Memory of this node only.
-    pub const THISNODE: Self = Self(1 << 21);
     /// No flag.
     pub const NONE: Self = Self(0);
 

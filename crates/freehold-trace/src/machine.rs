@@ -250,60 +250,9 @@ mod tests {
 
     use super::*;
 
-    const ZONEINFO: &str = "\
-Node 0, zone      DMA
-  per-node stats
-      nr_inactive_anon 26404
-  pages free     3840
-        boost    0
-        min      17
-        low      21
-        high     25
-        spanned  4095
-        present  3998
-        managed  3840
-      nr_free_pages 3840
-  pagesets
-    cpu: 0
-              count: 0
-              high:  28
-              batch: 1
-  start_pfn:           1
-Node 0, zone   Normal
-  pages free     100
-        min      10
-        low      12
-        high     14
-        spanned  8192
-        present  8192
-        managed  8000
-  pagesets
-    cpu: 0
-              count: 7
-              high:  1000
-              batch: 63
-    cpu: 1
-              count: 9
-              high:  1200
-              batch: 63
-  start_pfn:           1048576
-Node 0, zone  Movable
-  pages free     0
-        managed  0
-";
+    const ZONEINFO: &str = include_str!("samples/zoneinfo.txt");
 
-    const PAGETYPEINFO: &str = "\
-Page block order: 9
-Pages per block:  512
-
-Free pages count per migrate type at order       0      1      2
-Node    0, zone      DMA, type    Unmovable      0      1      0
-Node    0, zone   Normal, type      Movable >100000     3      2
-
-Number of blocks type     Unmovable      Movable
-Node 0, zone      DMA            1            7
-Node 0, zone   Normal           87         5475
-";
+    const PAGETYPEINFO: &str = include_str!("samples/pagetypeinfo.txt");
 
     #[test]
     fn zones_are_those_of_three_files() {

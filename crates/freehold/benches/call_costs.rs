@@ -19,15 +19,16 @@ call_costs: what calls of the allocator cost, with metadata alone
   --gib LIST     sizes of memory in GiB               [1,64,1024]
   --cpus LIST    numbers of CPUs                      [2,4096]
   --design NAME  freehold or zone-lock                [freehold]
-  --compact GIB  the most memory to compact whole     [64]
   --repeat N     measure all of it so often           [1]
-  --json         one line of JSON for each size
 
 Each figure is the first call / the fastest of up to 9 more, in us; of repetitions, the
 fastest. All memory is in one zone. Memory is fresh at first, then full of single frames, then
-one frame in each pageblock is free.";
+one frame in each pageblock is free. Up to 64 GiB are compacted whole.";
 
 const PAGEBLOCK: u64 = 512;
+
+/// More memory than this takes too long to be compacted whole.
+const COMPACTED_GIB_MAX: u64 = 64;
 
 thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
@@ -56,21 +57,14 @@ struct Options {
     gib: Vec<u64>,
     cpus: Vec<usize>,
     design: String,
-    compact: u64,
     repeat: u64,
-    json: bool,
 }
 
 impl Options {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
         let (gib, cpus) = (vec![1, 64, 1024], vec![2, 4096]);
-        let mut options =
-            Options { gib, cpus, design: "freehold".into(), compact: 64, repeat: 1, json: false };
+        let mut options = Options { gib, cpus, design: "freehold".into(), repeat: 1 };
         while let Some(name) = args.next() {
-            if name == "--json" {
-                options.json = true;
-                continue;
-            }
             let value = args.next().ok_or(format!("{name}: a value is missing; see --help"))?;
             match name.as_str() {
                 "--gib" => options.gib = numbers(&name, &value, 1..=4096)?,
@@ -78,7 +72,6 @@ impl Options {
                     let cpus = numbers(&name, &value, 1..=4096)?;
                     options.cpus = cpus.into_iter().map(|cpus| cpus as usize).collect();
                 }
-                "--compact" => options.compact = numbers(&name, &value, 0..=4096)?[0],
                 "--repeat" => options.repeat = numbers(&name, &value, 1..=100)?[0],
                 "--design" if ["freehold", "zone-lock"].contains(&value.as_str()) => {
                     options.design = value;
@@ -155,7 +148,6 @@ fn order(order: u8) -> Request {
 
 /// Measures an allocator of so much memory; `leases` measures what this design alone has.
 fn measure<D: Design<P>>(
-    options: &Options,
     gib: u64,
     cpus: usize,
     leases: impl FnOnce(&PageAllocator<P, D>, &mut Column),
@@ -177,7 +169,7 @@ fn measure<D: Design<P>>(
     fresh(&all, &mut column);
     leases(&all, &mut column);
     full(&all, &mut column, frames);
-    scattered(&all, &mut column, options.compact >= gib);
+    scattered(&all, &mut column, gib <= COMPACTED_GIB_MAX);
     column
 }
 
@@ -296,19 +288,6 @@ fn leases(all: &PageAllocator<P, Freehold<P>>, column: &mut Column) {
 }
 
 fn print(options: &Options, columns: &[Column]) {
-    if options.json {
-        for Column { name, rows } in columns {
-            let row = |(what, (first, later)): &(&str, Times)| {
-                let times = [Some(*first), *later].into_iter().flatten();
-                let ns: Vec<_> = times.map(|time| time.as_nanos().to_string()).collect();
-                format!("\"{what}\":[{}]", ns.join(","))
-            };
-            let rows: Vec<_> = rows.iter().map(row).collect();
-            let design = &options.design;
-            println!("{{\"design\":\"{design}\",\"of\":\"{name}\",\"ns\":{{{}}}}}", rows.join(","));
-        }
-        return;
-    }
     let us = |time: Duration| match time.as_nanos() as f64 / 1e3 {
         us if us < 10.0 => format!("{us:.2}"),
         us => format!("{us:.0}"),
@@ -356,8 +335,8 @@ fn main() {
     for &gib in &options.gib {
         for &cpus in &options.cpus {
             let measure = || match options.design.as_str() {
-                "freehold" => measure::<Freehold<P>>(&options, gib, cpus, leases),
-                _ => measure::<ZoneLock<P>>(&options, gib, cpus, |_, _| ()),
+                "freehold" => measure::<Freehold<P>>(gib, cpus, leases),
+                _ => measure::<ZoneLock<P>>(gib, cpus, |_, _| ()),
             };
             let mut column = measure();
             (1..options.repeat).for_each(|_| column.merge(measure()));

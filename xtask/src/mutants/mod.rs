@@ -28,12 +28,8 @@ pub(crate) struct Args {
     /// Only mutants whose name, file or test contains this.
     filter: Option<String>,
 
-    /// Print one JSON document instead of a table.
-    #[arg(long)]
-    json: bool,
-
     /// Only check whether the tables fit the sources.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long)]
     check: bool,
 
     /// How many tests run at a time; one for each CPU by default.
@@ -51,7 +47,6 @@ Examples:
   cargo xtask mutants refill       those with `refill` in name, file or test
   cargo xtask mutants remote.rs    those in one file
   cargo xtask mutants --check      check whether the tables fit the sources
-  cargo xtask mutants --json       as JSON
 
 Exit codes:
   0  everything is as the tables say
@@ -84,11 +79,7 @@ pub(crate) fn run(cli: &Args) -> Result<bool> {
     let programs = Programs::build(&folder, places.iter().any(copy::is_of_products))?;
     let built = start.elapsed();
     let verdicts = verdict::judge(&programs, &wanted)?;
-    if cli.json {
-        println!("{}", serde_json::to_string_pretty(&verdicts)?);
-    } else {
-        report::print(&verdicts, built, start.elapsed() - built);
-    }
+    report::print(&verdicts, built, start.elapsed() - built);
     verdicts.problems.iter().for_each(|problem| eprintln!("{problem}"));
     Ok(verdicts.problems.is_empty())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs};
 
 use anyhow::{Context, Result, ensure};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use wait_timeout::ChildExt;
 
 /// The programs of the core: those of the unit tests, and that of the tests that use the public
@@ -37,8 +37,7 @@ pub(crate) struct Programs {
 }
 
 /// How a test ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// It noticed nothing.
     Passed,

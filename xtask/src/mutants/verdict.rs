@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
-use serde::Serialize;
 
 use crate::mutants::program::{End, Programs};
 use crate::mutants::table::{Fate, Place};
@@ -25,7 +24,7 @@ pub(crate) fn limit(took: Duration) -> Duration {
 }
 
 /// All results.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Verdicts {
     pub(crate) mutants: Vec<Verdict>,
     pub(crate) tests: usize,
@@ -35,10 +34,9 @@ pub(crate) struct Verdicts {
 }
 
 /// The fate of one mutant.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Verdict {
     pub(crate) name: String,
-    pub(crate) file: String,
     pub(crate) test: String,
     pub(crate) end: End,
     pub(crate) seconds: f64,
@@ -116,7 +114,6 @@ impl Verdict {
     fn new(place: &Place, end: End, took: Duration) -> Self {
         Verdict {
             name: place.name.clone(),
-            file: place.file.clone(),
             test: place.test.clone(),
             end,
             seconds: took.as_secs_f64(),

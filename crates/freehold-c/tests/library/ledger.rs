@@ -176,6 +176,7 @@ impl Ledger<'_> {
 /// Has `play` make calls of a new arena; then frees what is left.
 pub(crate) fn with_arena(flags: u32, play: impl FnOnce(&mut Ledger<'_>)) {
     let options = freehold_options {
+        size: size_of::<freehold_options>(),
         bytes: FRAMES * FRAME,
         frame_bytes: FRAME,
         cpus: 2,

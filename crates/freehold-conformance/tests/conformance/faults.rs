@@ -143,19 +143,14 @@ impl<A: Subject> Subject for Faulty<A> {
             Fault::EndsEarly if self.inner.counts().free.get() < 10 => {
                 return Err(Error::OutOfMemory);
             }
-            Fault::KeepsOne
-                if with(|request| request.watermark(Watermark::Ignore))
-                    && self.inner.alloc(Request::default()).is_err() =>
-            {
-                return Err(Error::BelowWatermark);
-            }
+            Fault::KeepsOne => made = request.watermark(Watermark::Min),
             _ => {}
         }
         let result = self.inner.alloc(made);
         match (self.fault, result) {
             (Fault::Misaligned, Ok(first)) if order > Order::ZERO => Ok(first + FrameCount::new(1)),
             (Fault::CallsTheWatermarkTheEnd, Err(Error::BelowWatermark)) => Err(Error::OutOfMemory),
-            (Fault::CallsTheEndAWatermark, Err(_)) => Err(Error::BelowWatermark),
+            (Fault::CallsTheEndAWatermark, Err(Error::OutOfMemory)) => Err(Error::BelowWatermark),
             (Fault::RepeatsAtTheEnd, Ok(first)) if self.inner.counts().free == FrameCount::ZERO => {
                 Ok(self.last.replace(first))
             }

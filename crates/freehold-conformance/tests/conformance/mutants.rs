@@ -14,7 +14,7 @@ use crate::machine::{Memory, Platform, machine};
 /// What the suite says of a defect. There is room for ten pairs among blocks of mixed orders.
 fn failure_of(fault: Fault) -> Failure {
     // One CPU caches frames at the end, as a drain that does nothing needs.
-    let (allocator, memory) = machine::<ZoneLock<Platform>>(1, 16_384);
+    let (allocator, memory) = machine::<ZoneLock<Platform>>(1, 24_576);
     let result = suite::run(&Faulty::new(allocator, fault), &memory, &mut [Pfn::new(0); 200]);
     result.expect_err(&format!("{fault:?} is noticed"))
 }
@@ -55,9 +55,7 @@ fn the_suite_names_what_is_wrong() {
         (Fault::TurnsInvalid, Books, "the invariants of the metadata"),
     ] {
         let failure = failure_of(fault);
-        if (failure.check, failure.what) != (check, what) {
-            eprintln!("{fault:?}: {failure}");
-        }
+        assert_eq!((failure.check, failure.what), (check, what), "{fault:?}: {failure}");
         assert_ne!(failure.expected, failure.found);
     }
 }

@@ -2,6 +2,18 @@
 
 use freehold::{Design, Order, Pfn, Request, Watermark};
 use freehold_host::{FrameArena, Host};
+use freehold_lru::{Claim, Owner, Verdict};
+
+/// An owner of no content.
+pub(crate) struct Idle;
+
+impl Owner for Idle {
+    fn reclaim(&self, _: Pfn) -> Verdict {
+        Verdict::Keep
+    }
+    fn forget(&self, _: Pfn, _: Claim<'_>) {}
+    fn release(&self, _: &[Pfn], _: Order) {}
+}
 
 /// More calls than a thread makes before it gets a lease.
 pub(crate) const MANY: usize = 5000;

@@ -56,30 +56,6 @@ fn zeroed_pages_are_zero_whatever_the_last_owner_left() {
 }
 
 #[test]
-fn raw_blocks_come_back_whole() {
-    let arena = builder(4 * MIB).build().unwrap();
-    let mut pages = arena.allocate(Order::new(1)).unwrap();
-    pages[8191] = 7;
-    let (pfn, order) = pages.into_raw();
-    // SAFETY: The block was freed one line above, and nothing has used it since.
-    #[expect(unsafe_code, reason = "tests the unsafe way back")]
-    let pages = unsafe { Pages::from_raw(&arena, pfn, order) };
-    assert_eq!((pages.pfn(), pages.order(), pages[8191]), (pfn, order, 7));
-    assert_eq!(arena.address_of(pfn).as_ptr().cast_const(), pages.as_ptr());
-}
-
-#[test]
-fn discarded_pages_stay_owned_and_read_as_zero() {
-    let arena = builder(4 * MIB).build().unwrap();
-    let mut pages = arena.allocate(Order::new(5)).unwrap();
-    pages.fill(0xff);
-    pages.discard().unwrap();
-    assert!(pages.iter().all(|byte| *byte == 0));
-    pages[17] = 1;
-    assert_eq!(pages[17], 1);
-}
-
-#[test]
 fn requests_are_passed_on() {
     let arena = builder(8 * MIB).build().unwrap();
     let request = Request::new(Order::new(2)).migratetype(MigrateType::Unmovable);

@@ -11,14 +11,12 @@ use freehold::{FrameCount, Immovable, Order, Pfn, Request};
 use freehold_host::{Arena, ArenaBuilder, Backing, FrameArena, HostError, Numa, Placement};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::calls::take_all;
+
 const MIB: usize = 1 << 20;
 
 fn builder() -> ArenaBuilder {
     Arena::builder().cpus(2).nodes(1).min_free(FrameCount::ZERO)
-}
-
-fn take_all(frames: &FrameArena) -> Vec<Pfn> {
-    std::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect()
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Frames of 16 and 64 KiB on this machine, measured by the memory that an arena has. On a machine
-//! with larger pages, the sizes that it can have.
+//! Frames of 4, 16 and 64 KiB on this machine, measured by the memory that an arena has. On a
+//! machine with larger pages, the sizes that it can have.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -106,7 +106,7 @@ fn bare_frames<D: Design<Host>>(frame_size: FrameSize) {
 
     let order = Order::new(2);
     let take = || frames.alloc(Request::new(order)).unwrap();
-    let (from, to) = (take(), take());
+    let (from, to, beyond) = (take(), take(), take());
     let behind = |pfn: Pfn, at| pfn.offset(FrameCount::new(at));
     let content = |at: u64| -> Vec<u8> {
         (0..frame_bytes).map(|byte| (byte as u64 * 7 + at * 31 + 1) as u8).collect()
@@ -120,13 +120,13 @@ fn bare_frames<D: Design<Host>>(frame_size: FrameSize) {
         let address = frames.address_of(behind(to, at)).as_ptr().addr();
         assert_eq!(address, frames.address_of(to).as_ptr().addr() + at as usize * frame_bytes);
     }
-    frames.free(from, order).unwrap();
-    frames.free(to, order).unwrap();
+    assert_eq!(frames.load_byte(beyond), 0, "and nothing behind it");
+    [from, to, beyond].into_iter().for_each(|block| frames.free(block, order).unwrap());
 }
 
 #[test]
-fn frames_of_16_and_64_kib_are_as_large_as_they_say() {
-    let sizes = [16, 64].map(|kib| FrameSize::new(kib << 10).unwrap());
+fn frames_of_4_16_and_64_kib_are_as_large_as_they_say() {
+    let sizes = [4, 16, 64].map(|kib| FrameSize::new(kib << 10).unwrap());
     let machines = FrameSize::new(rustix::param::page_size()).unwrap();
     for size in sizes.into_iter().filter(|&size| size >= machines) {
         owned_memory::<Freehold<Host>>(size);

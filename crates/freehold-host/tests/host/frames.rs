@@ -1,21 +1,18 @@
 //! Bare frames on real memory: growth, memory nodes, and bytes written through numbers.
 
 use freehold::{FrameCount, Immovable, MemoryRange, NodeId, Order, Pfn, Request};
-use freehold_host::{Arena, FrameArena, HostError, Placement};
-use freehold_lru::{Claim, LruError, LruSettings, Owner, Verdict};
+use freehold_host::{Arena, HostError, Placement};
+use freehold_lru::{LruError, LruSettings};
 
+use crate::calls::{Idle, take_all};
 use crate::two_nodes::two_nodes;
 
 const MIB: usize = 1 << 20;
 
-fn take_all(frames: &FrameArena, request: Request) -> Vec<Pfn> {
-    std::iter::from_fn(|| frames.allocator().alloc(request).ok()).collect()
-}
-
 #[test]
 fn every_frame_has_a_byte_of_its_own() {
     let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();
-    let pfns = take_all(&frames, Request::new(Order::ZERO));
+    let pfns = take_all(&frames);
     for pfn in &pfns {
         assert_eq!(frames.load_byte(*pfn), 0, "{pfn} is fresh");
         frames.store_byte(*pfn, pfn.get() as u8 | 1);
@@ -25,26 +22,6 @@ fn every_frame_has_a_byte_of_its_own() {
         frames.allocator().free(*pfn, Order::ZERO).unwrap();
     }
     assert!(pfns.len() > 1500, "{} of 2048 frames", pfns.len());
-}
-
-#[test]
-fn the_content_of_a_block_is_copied_whole() {
-    let frames = Arena::builder().bytes(8 * MIB).cpus(1).nodes(1).build_frames().unwrap();
-    let order = Order::new(2);
-    let take = || frames.allocator().alloc(Request::new(order)).unwrap();
-    let (from, to, beyond) = (take(), take(), take());
-    let bytes = |pfn: Pfn| frames.address_of(pfn).as_ptr();
-    for byte in 0..4 * 4096 {
-        // SAFETY: The block is allocated, and there is no other writer.
-        unsafe { bytes(from).wrapping_add(byte).write((byte % 251) as u8) };
-    }
-    frames.copy_block(from, to, order);
-    for byte in 0..4 * 4096 {
-        // SAFETY: As above.
-        let copied = unsafe { bytes(to).wrapping_add(byte).read() };
-        assert_eq!(copied, (byte % 251) as u8, "byte {byte}");
-    }
-    assert_eq!(frames.load_byte(beyond), 0, "and nothing behind it");
 }
 
 #[test]
@@ -58,11 +35,11 @@ fn a_frame_beyond_the_arena_has_no_byte() {
 fn an_arena_grows_up_to_its_capacity() {
     let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB);
     let frames = builder.cpus(1).nodes(1).build_frames().unwrap();
-    let before = take_all(&frames, Request::new(Order::ZERO)).len();
+    let before = take_all(&frames).len();
     let grown = frames.grow(8 * MIB).unwrap();
     assert_eq!(grown, [MemoryRange::new(Pfn::new(2048), FrameCount::new(2048))]);
     assert_eq!(frames.total_frames(), FrameCount::new(4096));
-    let gained = take_all(&frames, Request::new(Order::ZERO)).len();
+    let gained = take_all(&frames).len();
     assert!(gained > 1500, "{gained} more frames after {before}");
     assert_eq!(frames.grow(0).unwrap(), []);
     let error = frames.grow(1).unwrap_err();
@@ -91,19 +68,6 @@ fn an_arena_can_be_opened() {
     let frames = arena.into_frames();
     assert_eq!(frames.load_byte(pfn), 9);
     frames.allocator().free(pfn, order).unwrap();
-}
-
-#[test]
-fn a_frame_keeps_what_is_written_to_it() {
-    let arena = Arena::builder().bytes(4 << 20).build_frames().unwrap();
-    let frame = arena.allocator().alloc(Request::default()).unwrap();
-    let content = core::array::from_fn(|index| (index * 7 % 251) as u8);
-    arena.write_frame(frame, &content);
-    let mut found = [0; 4096];
-    arena.read_frame(frame, &mut found);
-    assert_eq!(found, content);
-    assert_eq!(arena.load_byte(frame), content[0]);
-    arena.allocator().free(frame, Order::ZERO).unwrap();
 }
 
 #[test]
@@ -150,17 +114,9 @@ fn what_is_free_at_the_end_can_go() {
 
 #[test]
 fn an_lru_knows_frames_that_come_later() {
-    struct Nothing;
-    impl Owner for Nothing {
-        fn reclaim(&self, _: Pfn) -> Verdict {
-            Verdict::Keep
-        }
-        fn forget(&self, _: Pfn, _: Claim<'_>) {}
-        fn release(&self, _: &[Pfn], _: Order) {}
-    }
     let builder = Arena::builder().bytes(8 * MIB).capacity_bytes(16 * MIB).cpus(1).nodes(1);
     let frames = builder.build_frames().unwrap();
-    let lru = frames.lru(&LruSettings::default(), Nothing).unwrap();
+    let lru = frames.lru(&LruSettings::default(), Idle).unwrap();
     let late = Pfn::new(3000);
     assert_eq!(lru.frame_stats(late), Err(LruError::ForeignFrame));
     for range in frames.grow(8 * MIB).unwrap() {

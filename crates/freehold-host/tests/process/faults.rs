@@ -13,9 +13,8 @@ use freehold_host::{
 use freehold_lru::LruSettings;
 use libc::{EACCES, EAGAIN, EINVAL, ENFILE, ENOMEM, ENOSPC, EPERM};
 
-use crate::calls::{request, take_all};
+use crate::calls::{Idle, request, take_all};
 use crate::refuse::{Refused, refuse, refusing};
-use crate::tebibyte::Idle;
 use crate::two_nodes::two_nodes;
 
 const MIB: usize = 1 << 20;

@@ -4,25 +4,15 @@
 use std::fs;
 
 use freehold_host::designs::Freehold;
-use freehold_host::lru::{Claim, LruSettings, Owner, Verdict};
-use freehold_host::{ArenaBuilder, Design, Host, Order, Pfn, Request};
+use freehold_host::lru::LruSettings;
+use freehold_host::{ArenaBuilder, Design, Host, Order, Request};
 use freehold_linux::ZoneLock;
 
+use crate::calls::Idle;
 use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
 const TIB: usize = 1 << 40;
-
-/// An owner of no content.
-pub(crate) struct Idle;
-
-impl Owner for Idle {
-    fn reclaim(&self, _: Pfn) -> Verdict {
-        Verdict::Keep
-    }
-    fn forget(&self, _: Pfn, _: Claim<'_>) {}
-    fn release(&self, _: &[Pfn], _: Order) {}
-}
 
 /// Without pages of files, such as the program, which a child touches anew.
 fn resident_bytes() -> usize {

@@ -65,34 +65,21 @@ impl<P: Platform, Y: Policy<P>> Skeleton<P, Y> {
 mod tests {
     extern crate std;
 
-    use core::mem::{MaybeUninit, forget};
-    use std::vec;
+    use core::mem::forget;
     use std::vec::Vec;
 
-    use super::super::ZonedSettings;
     use super::super::isolate::Isolation;
     use super::*;
     use crate::testing::TestPlatform;
+    use crate::tests::allocator;
     use crate::{BlockOwner, Cluster, LazyMerge, MergeAhead, ZoneLock};
-    use freehold::config::{Config, MemoryRange};
     use freehold::memmap::index::{FrameIndex, FrameRange};
-    use freehold::memmap::region::Metadata;
-    use freehold::units::{FrameCount, NodeId, Order, Pfn};
+    use freehold::units::Order;
     use freehold::{PageAllocator, Request};
 
     const ALL: u64 = 8 * 512;
 
     type Frames<Y> = PageAllocator<TestPlatform, Skeleton<TestPlatform, Y>>;
-
-    fn new<Y: Policy<TestPlatform>>(settings: &ZonedSettings<Y::Settings>) -> Frames<Y> {
-        let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
-        let cpus = [NodeId::new(0); 2];
-        let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-        let layout = Frames::<Y>::layout(&config, settings).unwrap();
-        let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
-        let metadata = Metadata::from_static(buffer);
-        Frames::new(TestPlatform, &config, settings, metadata).unwrap()
-    }
 
     /// Makes a copy of the current state, in place. So many frames are lost to it.
     fn copy<Y: Policy<TestPlatform>>(frames: &Frames<Y>, lost: u64) {
@@ -110,8 +97,7 @@ mod tests {
     }
 
     /// Other threads free, allocate a range, and check: each has stopped at some step.
-    fn mends<Y: Policy<TestPlatform>>() {
-        let frames = new::<Y>(&Default::default());
+    fn mends<Y: Policy<TestPlatform>>(frames: Frames<Y>) {
         let pfn = frames.alloc(Request::default()).unwrap();
         copy(&frames, 1);
         let (design, context, zone) = (frames.design(), frames.context(), ZoneIndex(0));
@@ -125,19 +111,10 @@ mod tests {
 
     #[test]
     fn a_copy_is_in_order_whatever_others_were_doing() {
-        mends::<<ZoneLock<TestPlatform> as Named>::Policy>();
-        mends::<<LazyMerge<TestPlatform> as Named>::Policy>();
-        mends::<<Cluster<TestPlatform> as Named>::Policy>();
-        mends::<<MergeAhead<TestPlatform> as Named>::Policy>();
-        mends::<<BlockOwner<TestPlatform> as Named>::Policy>();
-    }
-
-    /// A design by its policy.
-    trait Named {
-        type Policy;
-    }
-
-    impl<Y: Policy<TestPlatform>> Named for Skeleton<TestPlatform, Y> {
-        type Policy = Y;
+        mends(allocator::<ZoneLock<_>>(ALL, 2, &Default::default()));
+        mends(allocator::<LazyMerge<_>>(ALL, 2, &Default::default()));
+        mends(allocator::<Cluster<_>>(ALL, 2, &Default::default()));
+        mends(allocator::<MergeAhead<_>>(ALL, 2, &Default::default()));
+        mends(allocator::<BlockOwner<_>>(ALL, 2, &Default::default()));
     }
 }

@@ -20,6 +20,7 @@ use freehold_lru::{
 
 use crate::common::run_on;
 use crate::machine::Machine;
+use crate::random::Random;
 use crate::room::Room;
 use crate::seen_mutex::SeenMutex as Mutex;
 
@@ -68,19 +69,6 @@ pub(crate) struct Size {
     /// The number of steps of each thread.
     pub(crate) steps: usize,
     pub(crate) batch: u32,
-}
-
-/// SplitMix64: small, and good enough for random decisions.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % bound
-    }
 }
 
 /// A cache of numbered blocks. A frame's stamp is the number of its block plus one while it is in
@@ -170,14 +158,18 @@ struct Actor<'a, P: Platform> {
 }
 
 impl<P: Platform> Actor<'_, P> {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.below(bound as usize) as u64
+    }
+
     fn step(&mut self) {
         let cache = self.cache;
-        match self.random.below(100) {
+        match self.below(100) {
             0..60 => self.read(),
             60..68 => self.remove(),
             68..76 => self.move_frame(),
             76..82 => self.pin(),
-            82..85 => _ = cache.reclaim(Scope::All, FrameCount::new(self.random.below(40))),
+            82..85 => _ = cache.reclaim(Scope::All, FrameCount::new(self.below(40))),
             85..88 => _ = cache.reclaim(Scope::Group(self.group()), FrameCount::new(5)),
             88 => cache.drain_all(),
             89 => _ = cache.balance_groups(),
@@ -191,13 +183,13 @@ impl<P: Platform> Actor<'_, P> {
 
     fn group(&mut self) -> GroupId {
         let groups = self.groups.lock().expect("no thread panics");
-        let nth = self.random.below(groups.len() as u64 + 1) as usize;
+        let nth = self.below(groups.len() as u64 + 1) as usize;
         groups.get(nth).copied().unwrap_or(GroupId::ROOT)
     }
 
     /// A block: there are twice as many as frames.
     fn block(&mut self) -> u64 {
-        self.random.below(4 * self.node_frames)
+        self.below(4 * self.node_frames)
     }
 
     /// Looks a block up and takes a reference.
@@ -269,8 +261,8 @@ impl<P: Platform> Actor<'_, P> {
 
     /// A frame, in use or not.
     fn frame(&mut self) -> Pfn {
-        let near = self.random.below(self.node_frames);
-        Pfn::new(near + FAR * self.random.below(2))
+        let near = self.below(self.node_frames);
+        Pfn::new(near + FAR * self.below(2))
     }
 
     fn move_frame(&mut self) {
@@ -304,13 +296,13 @@ impl<P: Platform> Actor<'_, P> {
     /// Removes a group, or creates one.
     fn regroup(&mut self) {
         let group = self.group();
-        if self.random.below(2) == 0 {
+        if self.below(2) == 0 {
             let few = self.node_frames / 10;
-            let limit = FrameCount::new(few + self.random.below(4 * few.max(1)));
+            let limit = FrameCount::new(few + self.below(4 * few.max(1)));
             if let Ok(made) = self.cache.create_group(group, Some(limit)) {
-                let frames = FrameCount::new(self.random.below(1 + few));
+                let frames = FrameCount::new(self.below(1 + few));
                 // Another thread may have removed it already, or a group above it.
-                let _result = match self.random.below(4) {
+                let _result = match self.below(4) {
                     0 => self.cache.set_min(made, frames),
                     1 => self.cache.set_low(made, frames),
                     2 => self.cache.set_high(made, Some(frames)),

@@ -1,5 +1,7 @@
 //! Targets for fuzzers: what any bytes stand for, against a naive model. `tools/fuzz` runs them for
 //! long; as tests they replay their corpora and play lists that are drawn by seed.
+//!
+//! A program of its own, so that a fuzzer's build has these alone. As tests they are in `native`.
 
 #[path = "../../../freehold/tests/fuzz/bytes.rs"]
 mod bytes;

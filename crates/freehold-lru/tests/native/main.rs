@@ -11,6 +11,8 @@ mod common;
 mod fragile;
 #[path = "../../../freehold/tests/common/machine.rs"]
 mod machine;
+#[path = "../../../freehold/tests/common/random.rs"]
+mod random;
 #[path = "../common/room.rs"]
 mod room;
 #[path = "../../../freehold/tests/common/seen_mutex.rs"]
@@ -34,6 +36,22 @@ mod rooms;
 mod stress;
 mod turns;
 mod waits;
+
+// The targets for fuzzers, which have a program of their own for that.
+#[path = "../../../freehold/tests/fuzz/bytes.rs"]
+mod bytes;
+#[path = "../fuzz/calls.rs"]
+mod calls;
+#[path = "../fuzz/configs.rs"]
+mod configs;
+#[path = "../fuzz/naive.rs"]
+mod naive;
+#[path = "../fuzz/pair.rs"]
+mod pair;
+#[path = "../../../freehold/tests/fuzz/parts.rs"]
+mod parts;
+#[path = "../../../freehold/tests/fuzz/seeds.rs"]
+mod seeds;
 
 /// Linux's allocator with per-CPU lists of constant size.
 fn fixed(batch: u32, high: u32) -> ZoneLockSettings {

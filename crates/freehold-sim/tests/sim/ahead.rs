@@ -1,7 +1,5 @@
 //! CPUs that run ahead of others, since what they touch is theirs alone, and lines on their way.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::rows::{Rows, skylake};
@@ -83,24 +81,6 @@ fn a_cpu_far_ahead_shares_no_line_before_its_time() {
         assert_eq!((first, second), (53_800, 1_100));
     });
     machine.run().unwrap();
-}
-
-#[test]
-fn cells_of_a_cpu_that_it_has_cost_no_turn() {
-    let switches = Rc::new(Cell::new(0));
-    let counted = Rc::clone(&switches);
-    let report = Rows::run(2, 0..2, move |rows, cpu, _| {
-        let local = &rows.get(cpu).local;
-        local.set(0);
-        for _ in 0..1000 {
-            counted.set(counted.get() + 1);
-            local.set(local.get() + 1);
-        }
-        assert_eq!(local.get(), 1000);
-    });
-    assert_eq!(switches.get(), 2000);
-    // Two begin, two wait for their turn at most once, and two end.
-    assert!(report.switches <= 6, "{} switches", report.switches);
 }
 
 #[test]

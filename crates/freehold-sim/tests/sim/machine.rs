@@ -293,21 +293,6 @@ fn a_deadlock_names_the_locks_their_holders_and_the_waiters() {
     );
 }
 
-#[test]
-fn a_lock_that_its_holder_took_along_is_a_deadlock() {
-    let mut machine = Machine::new(&preset("uma-2").unwrap(), 1).unwrap();
-    let rows = Rows::new(&mut machine, 1);
-    rows.share(&mut machine, 0..2, move |rows, cpu, handle| {
-        handle.compute_ns(100 * cpu as u64);
-        rows.get(0).lock.lock();
-    });
-    let error = machine.run().unwrap_err().to_string();
-    assert!(
-        error.contains("zone_lock 0 is held by CPU 0, which is done and waited for by CPU 1"),
-        "{error}"
-    );
-}
-
 /// Drops a lock guard on unwinding, as an allocator does.
 struct Guard(Rows);
 

@@ -406,11 +406,11 @@ impl Naive {
         let events = allocator.events();
         let mut managed = vec![0; self.zones.len()];
         let mut used = vec![0; self.zones.len()];
-        for (at, &frame) in self.frames.iter().enumerate() {
-            if let Some(zone) = self.block_zones[at / PAGEBLOCK as usize] {
-                managed[zone] += u64::from(frame != Frame::Hole);
-                used[zone] += u64::from(frame == Frame::Used);
-            }
+        for (frames, zone) in self.frames.chunks(PAGEBLOCK as usize).zip(&self.block_zones) {
+            let Some(zone) = *zone else { continue };
+            let count = |of| frames.iter().filter(|&&frame| frame == of).count() as u64;
+            managed[zone] += PAGEBLOCK - count(Frame::Hole);
+            used[zone] += count(Frame::Used);
         }
         assert_eq!(stats.len(), self.zones.len());
         for (zone, of) in stats.iter().enumerate() {

@@ -2,11 +2,8 @@
 
 use crate::common::{TestPlatform, run_on};
 use crate::designs::{fixed, uses_up_first, variants};
-use crate::naive::Naive;
 use crate::tested::{TestDesign, Tested, build_as, range};
-use freehold::{
-    Config, CpuId, Error, FrameCount, NodeId, Order, Pfn, Request, Watermark, ZoneKind, ZoneStats,
-};
+use freehold::{CpuId, Error, FrameCount, NodeId, Order, Pfn, Request, ZoneStats};
 
 fn zone<D: TestDesign>(machine: &Tested<D>, nth: usize) -> ZoneStats {
     machine.zones().nth(nth).expect("there is such a zone")
@@ -26,42 +23,6 @@ fn exhaust<D: TestDesign>(machine: &Tested<D>, request: Request) -> (Vec<Pfn>, E
 fn free_all<D: TestDesign>(machine: &Tested<D>, blocks: &[Pfn], order: Order) {
     for &block in blocks {
         machine.free(block, order).expect("the block is held");
-    }
-}
-
-/// Lists of every kind, with every own setting of this design.
-fn all_kinds<D: TestDesign>() -> impl Iterator<Item = D::Settings> {
-    let kinds = |own| [fixed(&own, 1, 1), fixed(&own, 31, 186), own];
-    variants::<D::Settings>().into_iter().flat_map(kinds)
-}
-
-fn everything_is_handed_out_to_those_who_may_ignore_the_marks<D: TestDesign>() {
-    let ranges = [
-        range(0, 1000).in_zone(ZoneKind::Dma32),
-        range(1024, 2000),
-        range(4096 + 3, 1500).on_node(NodeId::new(1)),
-        range(8192, 700).on_node(NodeId::new(1)).in_zone(ZoneKind::Movable),
-    ];
-    for settings in all_kinds::<D>() {
-        for min_free in [0, 300] {
-            let cpus = [0, 1, 0];
-            let machine = build_as::<D>(&ranges, &cpus, min_free, &settings);
-            let nodes: Vec<_> = cpus.iter().copied().map(NodeId::new).collect();
-            let model = Naive::new(&Config::new(&ranges, &nodes));
-            for cpu in 0..3 {
-                run_on(cpu);
-                let request = Request::default().watermark(Watermark::Ignore);
-                let (mut blocks, error) = exhaust(&machine, request);
-                assert_eq!((blocks.len(), error), (5200, Error::OutOfMemory));
-                blocks.sort();
-                blocks.dedup();
-                assert_eq!(blocks.len(), 5200, "every frame once");
-                free_all(&machine, &blocks, Order::ZERO);
-            }
-            machine.drain_all();
-            model.check_merged(&machine);
-            machine.validate().expect("the books are right");
-        }
     }
 }
 
@@ -130,7 +91,6 @@ fn quiet_cpus_give_back_what_they_keep_of_other_nodes<D: TestDesign>() {
 }
 
 test_designs!(TestPlatform: [
-    everything_is_handed_out_to_those_who_may_ignore_the_marks,
     lists_of_cpus_may_hold_at_most_one_refill_of_the_reserve,
     frames_that_other_cpus_keep_are_found,
     quiet_cpus_give_back_what_they_keep_of_other_nodes,

@@ -1,5 +1,7 @@
 //! Contiguous ranges: if one fits anywhere, it is found; otherwise nothing changes.
 
+use std::collections::BTreeSet;
+
 use crate::common::TestPlatform;
 use crate::designs::movable_together;
 use crate::owner::{Owner, check_books, settle};
@@ -117,52 +119,48 @@ fn ranges_leave_the_reserves_alone<D: TestDesign>() {
     check_books(&*machine, kept.len() as u64);
 }
 
-/// Whether the content of a place has too little room outside the pageblocks that it touches.
-fn is_crowded(owner: &Owner, stones: &[u64], span: u64, first: u64, count: u64) -> bool {
-    let mut used: Vec<_> = (0..owner.slots()).filter_map(|slot| owner.block(slot)).collect();
-    let inside = used.iter().filter(|block| (first..first + count).contains(&block.0.get()));
-    let inside = inside.count() as u64;
-    used.extend(stones.iter().map(|&stone| (Pfn::new(stone), Order::ZERO)));
-    let touched =
-        first / PAGEBLOCK * PAGEBLOCK..(first + count).next_multiple_of(PAGEBLOCK).min(span);
-    let elsewhere = used.iter().filter(|block| !touched.contains(&block.0.get())).count() as u64;
-    inside > span - (touched.end - touched.start) - elsewhere
-}
-
 /// A range is found exactly where the lowest one fits.
 fn a_range_lies_where_the_lowest_could<D: TestDesign>() {
     const FRAMES: u64 = 5 * PAGEBLOCK - 100;
+    let together = movable_together(D::NAME);
     for seed in 0..60 {
         let random = &mut Random(seed);
         let machine = with::<D>(&[range(0, FRAMES)], 0);
         let counts = (random.below(FRAMES as usize / 2), random.below(6));
-        let (owner, mut stones) = sprinkle(&machine, FRAMES, random, counts);
+        let (owner, stones) = sprinkle(&machine, FRAMES, random, counts);
+        let mut stones = BTreeSet::from_iter(stones);
         let mut held = owner.check();
         // Frames whose neighbours may count as obstacles.
         let mut suspects = stones.clone();
         for _ in 0..6 {
             let (count, align) = (1 + random.below(1200) as u64, 1 << random.below(9));
-            let fixed = |first: u64| (first..first + count).any(|frame| stones.contains(&frame));
-            let places = || (0..FRAMES).step_by(align as usize);
-            let fits = |first: u64| first + count <= FRAMES;
-            let lowest = places().find(|&first| fits(first) && !fixed(first));
-            let suspected = |first: u64| {
-                let blocks = (0..owner.slots()).filter_map(|slot| owner.block(slot));
-                let together = movable_together(D::NAME);
-                let is_suspect = |frame: u64| {
-                    suspects.iter().any(|suspect| suspect / together == frame / together)
-                };
-                let mut inside =
-                    blocks.filter(|(pfn, _)| (first..first + count).contains(&pfn.get()));
-                together > 1 && inside.any(|(pfn, _)| is_suspect(pfn.get()))
+            let content: BTreeSet<u64> = (0..owner.slots())
+                .filter_map(|slot| owner.block(slot))
+                .map(|(pfn, _)| pfn.get())
+                .collect();
+            let near: BTreeSet<u64> = suspects.iter().map(|frame| frame / together).collect();
+            let is_suspect = |frame: &u64| together > 1 && near.contains(&(frame / together));
+            let suspected: BTreeSet<u64> = content.iter().copied().filter(is_suspect).collect();
+            let within = |frames: &BTreeSet<u64>, first: u64| {
+                frames.range(first..first + count).next().is_some()
             };
-            let mut sure = places().filter(|&first| fits(first) && !fixed(first));
-            let sure = sure.find(|&first| !suspected(first));
+            // Whether the content of a place has too little room outside the pageblocks that it
+            // touches.
+            let is_crowded = |first: u64| {
+                let (start, end) = (first / PAGEBLOCK, (first + count).div_ceil(PAGEBLOCK));
+                let touched = start * PAGEBLOCK..(end * PAGEBLOCK).min(FRAMES);
+                let inside = content.range(first..first + count).count() as u64;
+                let used = content.len() + stones.len()
+                    - content.range(touched.clone()).count()
+                    - stones.range(touched.clone()).count();
+                inside > FRAMES - (touched.end - touched.start) - used as u64
+            };
+            let fits = |&first: &u64| first + count <= FRAMES && !within(&stones, first);
+            let places = || (0..FRAMES).step_by(align as usize).filter(fits);
+            let lowest = places().next();
+            let sure = places().find(|&first| !within(&suspected, first));
             let free = FRAMES - held - stones.len() as u64;
-            let crowded = [lowest, sure]
-                .into_iter()
-                .flatten()
-                .any(|first| is_crowded(&owner, &stones, FRAMES, first, count));
+            let crowded = [lowest, sure].into_iter().flatten().any(is_crowded);
             let got = machine.alloc_range(ask(count).align(frames(align)), &owner);
             match (lowest, got) {
                 _ if free < count => assert_eq!(got, Err(Error::OutOfMemory)),
@@ -175,7 +173,7 @@ fn a_range_lies_where_the_lowest_could<D: TestDesign>() {
                     let last = sure.filter(|_| !crowded).unwrap_or(FRAMES);
                     let places = lowest..=last;
                     assert!(places.contains(&pfn.get()), "seed {seed}: {pfn} of {places:?}");
-                    assert!(!fixed(pfn.get()) && pfn.get().is_multiple_of(align));
+                    assert!(!within(&stones, pfn.get()) && pfn.get().is_multiple_of(align));
                     suspects.extend(pfn.get()..pfn.get() + count);
                     if random.below(2) == 0 {
                         machine.free_range(pfn, frames(count)).unwrap();

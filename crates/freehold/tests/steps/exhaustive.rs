@@ -6,7 +6,7 @@ use crate::designs::{fixed, variants};
 use crate::machine::Machine;
 use crate::naive::{Ask, Naive};
 use freehold::designs::Design;
-use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn, Watermark};
+use freehold::{Config, CpuId, FrameCount, MemoryRange, NodeId, Order, Pfn};
 
 const ONE_CPU: [NodeId; 1] = [NodeId::new(0)];
 
@@ -228,22 +228,6 @@ fn ranges_that_meet_anywhere_become_one<D: Design<TestPlatform>>() {
     }
 }
 
-fn every_frame_of_an_unaligned_range_is_handed_out_once<D: Design<TestPlatform>>() {
-    for (start, end) in [(1009, 2033), (1023, 1025), (1040, 1555), (511, 513), (1, 1024)] {
-        let (machine, mut model) = pair::<D>(&[range(start, end)], &D::Settings::default(), 2);
-        let ask = Ask { watermark: Watermark::Ignore, ..Ask::new(0) };
-        while let Ok(pfn) = machine.alloc(ask.request()) {
-            model.take(pfn, 0, &[0]);
-        }
-        assert_eq!(model.held.len() as u64, end - start);
-        while let Some((&pfn, _)) = model.held.first_key_value() {
-            assert_eq!(machine.free(Pfn::new(pfn), Order::ZERO), model.free(Pfn::new(pfn), 0));
-        }
-        machine.drain_all();
-        model.check_whole(&machine);
-    }
-}
-
 test_designs!(TestPlatform: [
     every_sequence_of_five_calls_on_an_aligned_block,
     every_sequence_of_six_calls_on_an_unaligned_range,
@@ -252,5 +236,4 @@ test_designs!(TestPlatform: [
     every_part_of_every_block_can_be_freed_by_itself,
     ranges_may_begin_and_end_anywhere,
     ranges_that_meet_anywhere_become_one,
-    every_frame_of_an_unaligned_range_is_handed_out_once,
 ]);

@@ -13,7 +13,6 @@ mod disk;
 mod explore;
 mod raw;
 mod schedules;
-#[path = "../../../../crates/freehold/tests/common/shuttle_runs.rs"]
 mod shuttle_runs;
 mod stops;
 mod sync;

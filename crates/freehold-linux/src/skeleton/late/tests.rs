@@ -2,17 +2,14 @@
 
 extern crate std;
 
-use core::mem::MaybeUninit;
-use std::vec;
 use std::vec::Vec;
 
 use super::WINDOW_FRAMES;
 use crate::LazyMerge;
 use crate::testing::TestPlatform;
-use freehold::config::{Config, MemoryRange};
+use crate::tests::allocator;
 use freehold::memmap::index::ZoneIndex;
-use freehold::memmap::region::Metadata;
-use freehold::units::{FrameCount, NodeId, Order, Pfn};
+use freehold::units::{FrameCount, Order, Pfn};
 use freehold::{Error, Immovable, PageAllocator, Request};
 
 type Frames = PageAllocator<TestPlatform, LazyMerge<TestPlatform>>;
@@ -27,14 +24,7 @@ fn unmerged() -> Frames {
 
 /// The same with some frames still in use.
 fn unmerged_but(kept: impl Fn(u64) -> bool) -> Frames {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
-    let cpus = [NodeId::new(0)];
-    let config = Config::new(&ranges, &cpus).min_free(FrameCount::ZERO);
-    let settings = Default::default();
-    let layout = Frames::layout(&config, &settings).unwrap();
-    let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
-    let metadata = Metadata::from_static(buffer);
-    let frames = Frames::new(TestPlatform, &config, &settings, metadata).unwrap();
+    let frames: Frames = allocator(ALL, 1, &Default::default());
     let all: Vec<_> = core::iter::from_fn(|| frames.alloc(Request::default()).ok()).collect();
     assert_eq!(all.len() as u64, ALL);
     let back = all.iter().filter(|frame| !kept(frame.get()));

@@ -25,14 +25,18 @@ const ZONE: ZoneIndex = ZoneIndex(0);
 
 /// So many pageblocks from the first frame on, two CPUs, and no watermarks.
 pub(super) fn machine(pageblocks: u64) -> Frames {
+    machine_with(pageblocks, &FreeholdSettings::default())
+}
+
+pub(super) fn machine_with(pageblocks: u64, settings: &FreeholdSettings) -> Frames {
     run_on(0);
     let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(pageblocks * 512))];
     let cpus = [NodeId::new(0); 2];
     let config = Config::new(&ranges, &cpus).min_free(Some(FrameCount::ZERO));
-    let layout = Frames::layout(&config, &Default::default()).unwrap();
+    let layout = Frames::layout(&config, settings).unwrap();
     let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
     let metadata = Metadata::from_static(buffer);
-    Frames::new(TestPlatform, &config, &Default::default(), metadata).unwrap()
+    Frames::new(TestPlatform, &config, settings, metadata).unwrap()
 }
 
 #[test]

@@ -2,23 +2,21 @@
 
 extern crate std;
 
-use core::mem::{MaybeUninit, forget};
-use std::vec;
+use core::mem::forget;
 use std::vec::Vec;
 
-use crate::config::{Config, MemoryRange};
 use crate::designs::freehold::Freehold;
 use crate::designs::freehold::contiguous::isolate::Isolation;
 use crate::designs::freehold::pageblocks::PageblockIndex;
 use crate::designs::freehold::pageblocks::run::{Run, Span};
 use crate::designs::freehold::pageblocks::state::{Holder, Planted, State, Use};
 use crate::designs::freehold::settings::{DoubleFree, FreeholdSettings};
+use crate::designs::freehold::tests::{machine, machine_with};
 use crate::memmap::index::ZoneIndex;
-use crate::memmap::region::Metadata;
 use crate::platform::RawLock;
 use crate::testing::{TestPlatform, refuse_barriers};
 use crate::units::MigrateType;
-use crate::units::{CpuId, FrameCount, NodeId, Order, Pfn};
+use crate::units::{CpuId, FrameCount, Order, Pfn};
 use crate::{Error, PageAllocator, Request};
 
 type Design = Freehold<TestPlatform>;
@@ -30,18 +28,7 @@ const ALL: u64 = 16 * 512;
 const ZONE: ZoneIndex = ZoneIndex(0);
 
 fn new() -> Frames {
-    with(&FreeholdSettings::default())
-}
-
-fn with(settings: &FreeholdSettings) -> Frames {
-    let ranges = [MemoryRange::new(Pfn::new(0), FrameCount::new(ALL))];
-    let cpus = [NodeId::new(0); 2];
-    let min_free = Some(FrameCount::ZERO);
-    let config = Config::new(&ranges, &cpus).min_free(min_free);
-    let layout = Frames::layout(&config, settings).unwrap();
-    let buffer = vec![MaybeUninit::uninit(); layout.size_unaligned()].leak();
-    let metadata = Metadata::from_static(buffer);
-    Frames::new(TestPlatform, &config, settings, metadata).unwrap()
+    machine(ALL / 512)
 }
 
 /// Makes a copy of all there is, in place: as if only one thread were left. `lost` frames stay
@@ -178,8 +165,10 @@ fn what_was_left_of_a_block_can_be_freed_in_parts() {
 
 #[test]
 fn uses_are_those_that_the_other_bitmaps_show() {
-    let frames =
-        with(&FreeholdSettings { double_free: DoubleFree::Exact, ..FreeholdSettings::default() });
+    let frames = machine_with(
+        ALL / 512,
+        &FreeholdSettings { double_free: DoubleFree::Exact, ..Default::default() },
+    );
     let pfns = [(); 3].map(|()| alloc(&frames, 0));
     // Of calls at work: a frame in use that is not noted, and a free one that is.
     let pageblocks = &frames.design().zones.pageblocks;
