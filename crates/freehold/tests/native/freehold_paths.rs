@@ -281,6 +281,19 @@ fn a_range_that_comes_and_goes_is_one_of_two_places() {
 }
 
 #[test]
+fn a_large_block_is_found_behind_many_pageblocks_without_room() {
+    let frames = machine(128, 1);
+    let blocks: Vec<_> = (0..64 * 8).map(|_| unmovable(&frames, 6)).collect();
+    // A block of the middle is free, and of all pageblocks half a block.
+    for first in blocks.iter().step_by(8) {
+        frames.free(*first, Order::new(5)).expect("half of a block");
+    }
+    let free = blocks[40 * 8 + 3];
+    frames.free(free, Order::new(6)).expect("it is held");
+    assert_eq!(unmovable(&frames, 6), free);
+}
+
+#[test]
 fn a_pageblock_whose_last_word_two_cpus_have_freed_is_whole() {
     let frames = machine(64, 2);
     let first = unmovable(&frames, 9);

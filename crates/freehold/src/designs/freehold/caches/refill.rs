@@ -14,8 +14,12 @@ use crate::units::{MigrateType, Order};
 /// How many partial pageblocks are searched for one with enough free frames.
 const LOOKS: usize = 8;
 
-/// How many of each list are searched for one with a large enough run.
-const RUN_LOOKS: usize = 16;
+/// How many of each list are searched for one with a large enough run, by its order: the larger it
+/// is, the more of a fresh pageblock it would use, and the less the search adds to what its user
+/// does with it.
+const fn run_looks(order: Order) -> usize {
+    16 << if order.get() > 6 { 4 } else { order.get().saturating_sub(2) }
+}
 
 /// The free frames of how many pageblocks a refill counts that had few. Each is a look at bitmaps
 /// that may be in no cache of the machine.
@@ -299,7 +303,7 @@ impl<P: Platform> LockedCache<'_, P> {
             [Fill::Worthwhile, Fill::NearlyFull].into_iter().find_map(|fill| {
                 self.cache
                     .partial_list(self.pageblocks(), migratetype, fill)
-                    .take(RUN_LOOKS)
+                    .take(run_looks(order))
                     .find(has_run)
             })
         });
