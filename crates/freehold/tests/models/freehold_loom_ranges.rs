@@ -172,6 +172,40 @@ fn the_surplus_is_taken_while_its_pageblock_is_used() {
     }
 }
 
+/// What is left of a pageblock without a holder is freed in two parts at once, or while a frame of
+/// it is allocated: whoever frees the last frames has it for that time, and nothing is lost.
+#[test]
+fn the_last_frames_of_a_pageblock_are_freed_as_ranges() {
+    for is_freed in [false, true] {
+        explore(1, move || {
+            let (machine, content) = (build::<Sound>(), Content::new(8));
+            assert!(take_range(&machine, &content));
+            machine.drain_all();
+            let (first, second) = (Pfn::new(BLOCK), Pfn::new(BLOCK + 4));
+            let four = FrameCount::new(4);
+            if !is_freed {
+                machine.free_range(second, four).expect("it is held");
+                machine.drain_all();
+            }
+            let free_first = |machine: &Frames<Sound>, content: &Content| {
+                content.touch_all(first, 4);
+                machine.free_range(first, four).expect("it is held");
+            };
+            let ((), got) = beside(&machine, &content, free_first, move |machine, content| {
+                if is_freed {
+                    content.touch_all(second, 4);
+                    machine.free_range(second, four).expect("it is held");
+                    return 0;
+                }
+                let got = machine.alloc(frame()).expect("four frames are free");
+                content.touch(got.get());
+                1
+            });
+            check_held(&machine, 64 + got);
+        });
+    }
+}
+
 /// A pageblock that is allocated whole is freed, in one or in part, while it is isolated.
 #[test]
 fn a_whole_pageblock_is_freed_while_it_is_isolated() {
