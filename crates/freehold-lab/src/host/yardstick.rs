@@ -12,7 +12,7 @@ use freehold::{CpuId, Order, Request};
 use freehold_host::{FrameArena, Host};
 use serde_json::{Map, Value, json};
 
-use super::tasks::bind;
+use super::tasks::{bind, start};
 use crate::report::summary::Summary;
 
 /// How many rounds of each kind alternate.
@@ -38,7 +38,7 @@ impl Yardstick {
     /// Measures on `cpu`, which should be otherwise idle.
     pub(crate) fn measure<D: HostDesign>(arena: &FrameArena<D>, cpu: CpuId) -> Result<Self> {
         std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| {
+            let measuring = start(scope, || {
                 bind(cpu)?;
                 measure_bound(arena)
             });

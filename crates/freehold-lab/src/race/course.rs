@@ -115,18 +115,20 @@ impl<'a, P: Peer> Field<'a, P> {
         match bench {
             BenchName::Pair => runner.pairs(frames),
             BenchName::Cold => runner.cold(frames.min(COLD_FRAMES)),
-            BenchName::Fill => runner.sets(Singles::<0>(frames), Between::Nothing),
-            BenchName::Random => runner.sets(Singles::<0>(frames), Between::Shuffle),
+            BenchName::Fill => runner.sets(&mut Singles::<0>(frames), Between::Nothing),
+            BenchName::Random => runner.sets(&mut Singles::<0>(frames), Between::Shuffle),
             BenchName::Remote => {
                 // If only one is measured, it frees what the other one allocates.
                 let takes = threads > 1 || thread > 0;
                 let frames = if takes { frames } else { 0 };
-                runner.sets(Singles::<0>(frames), Between::HandOver)
+                runner.sets(&mut Singles::<0>(frames), Between::HandOver)
             }
-            BenchName::Bulk => runner.sets(Bulk(frames), Between::Nothing),
+            BenchName::Bulk => runner.sets(&mut Bulk(frames), Between::Nothing),
             BenchName::Order3 => runner.blocks::<3>(frames),
             BenchName::Huge => runner.blocks::<{ Order::PAGEBLOCK.get() }>(frames),
-            BenchName::Mixed => runner.sets(Mixed::new(frames, thread as u64), Between::Shuffle),
+            BenchName::Mixed => {
+                runner.sets(&mut Mixed::new(frames, thread as u64), Between::Shuffle)
+            }
             BenchName::Churn => runner.churn(frames),
         }?;
         Ok(runner.times)
@@ -152,8 +154,9 @@ struct Runner<'a, P: Peer> {
 
 impl<P: Peer> Runner<'_, P> {
     /// Allocates sets of blocks, which are held all at once, and frees them. The clock runs while
-    /// they are allocated and while they are freed.
-    fn sets<M: Manner<P>>(&mut self, mut manner: M, between: Between) -> Result<(), Failure> {
+    /// they are allocated and while they are freed, and so for one indirect call a set: all but
+    /// the manners' own loops is compiled once for each contestant.
+    fn sets(&mut self, manner: &mut dyn Manner<P>, between: Between) -> Result<(), Failure> {
         let mut blocks = Vec::new();
         let count = manner.count();
         for pass in 0..self.field.passes {
@@ -169,9 +172,9 @@ impl<P: Peer> Runner<'_, P> {
             }
             enter(&mut self.times.get_ns, taken_ns, count);
 
-            self.field.book.claim(shown::<P, M>(&blocks, &manner))?;
+            self.field.book.claim(shown(&blocks, manner))?;
             self.meet()?;
-            self.field.book.release(shown::<P, M>(&blocks, &manner))?;
+            self.field.book.release(shown(&blocks, manner))?;
             match between {
                 Between::Nothing => (),
                 Between::Shuffle => {
@@ -195,7 +198,7 @@ impl<P: Peer> Runner<'_, P> {
     /// Sets of blocks of one order that hold so many frames together: one block at least.
     fn blocks<const ORDER: u8>(&mut self, frames: usize) -> Result<(), Failure> {
         let count = (frames >> ORDER).max(1);
-        self.sets(Singles::<ORDER>(count), Between::Nothing)
+        self.sets(&mut Singles::<ORDER>(count), Between::Nothing)
     }
 
     /// Allocates frames and frees them, with the caches wiped before each call. Only the calls are
@@ -325,6 +328,6 @@ fn enter(times_ns: &mut Vec<f64>, ns: f64, blocks: usize) {
 }
 
 /// The blocks in the referee's format.
-fn shown<P: Peer, M: Manner<P>>(blocks: &[P::Block], manner: &M) -> impl Iterator<Item = Block> {
+fn shown<P: Peer>(blocks: &[P::Block], manner: &dyn Manner<P>) -> impl Iterator<Item = Block> {
     blocks.iter().enumerate().map(|(at, block)| (P::first_frame(block), manner.order(at)))
 }

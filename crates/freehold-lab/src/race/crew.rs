@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use freehold::CpuId;
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use super::referee::Failure;
 use crate::host::tasks::bind;

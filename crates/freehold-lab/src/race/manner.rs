@@ -44,12 +44,10 @@ impl<P: Peer, const ORDER: u8> Manner<P> for Singles<ORDER> {
         Order::new(ORDER)
     }
 
-    #[inline(always)]
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize {
         fill(slots, || seat.alloc(Order::new(ORDER), MigrateType::Movable))
     }
 
-    #[inline(always)]
     fn give(&self, seat: &mut P::Seat<'_>, blocks: &mut Vec<P::Block>) -> Result<(), Refused> {
         blocks.drain(..).try_for_each(|block| seat.free(block, Order::new(ORDER)))
     }
@@ -67,7 +65,6 @@ impl<P: Peer> Manner<P> for Bulk {
         Order::ZERO
     }
 
-    #[inline(always)]
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize {
         for (nth, call) in slots.chunks_mut(BULK_FRAMES).enumerate() {
             let got = seat.alloc_bulk(call);
@@ -78,7 +75,6 @@ impl<P: Peer> Manner<P> for Bulk {
         slots.len()
     }
 
-    #[inline(always)]
     fn give(&self, seat: &mut P::Seat<'_>, blocks: &mut Vec<P::Block>) -> Result<(), Refused> {
         blocks.chunks_mut(BULK_FRAMES).try_for_each(|call| seat.free_bulk(call))
     }
@@ -107,7 +103,6 @@ impl<P: Peer> Manner<P> for Mixed {
         self.orders[at]
     }
 
-    #[inline(always)]
     fn take(&self, seat: &mut P::Seat<'_>, slots: &mut [P::Block]) -> usize {
         let mut wanted = self.wanted.iter();
         fill(slots, || {
@@ -116,7 +111,6 @@ impl<P: Peer> Manner<P> for Mixed {
         })
     }
 
-    #[inline(always)]
     fn give(&self, seat: &mut P::Seat<'_>, blocks: &mut Vec<P::Block>) -> Result<(), Refused> {
         let mut both = blocks.iter_mut().zip(&self.orders);
         both.try_for_each(|(block, &order)| seat.free(mem::take(block), order))

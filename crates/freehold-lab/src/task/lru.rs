@@ -12,10 +12,11 @@ use freehold_host::Host;
 use freehold_lru::{
     Claim, GroupId, Lru, LruError, LruLock, LruPolicy, LruSettings, Owner, Verdict,
 };
-use freehold_sim::Sim;
+use freehold_sim::{Sim, SimFrames};
 
 use crate::books::check_none_listed;
 use crate::frames::Frames;
+use crate::host::HostDesign;
 
 /// The scopes of the lock over lists, as the setting `lru` names them.
 pub(crate) const LOCKS: [(&str, LruLock); 3] =
@@ -65,17 +66,17 @@ pub(crate) trait ReclaimingFrames: Frames {
     fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error>;
 }
 
-impl<A, P, D> ReclaimingFrames for A
-where
-    A: Deref<Target = PageAllocator<P, D>>,
-    P: Platform,
-    D: Design<P>,
-{
+impl<D: HostDesign> ReclaimingFrames for &PageAllocator<Host, D> {
     fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error> {
-        match lru {
-            AnyLru::Host(lru) => lru.alloc_reclaiming(self, request),
-            AnyLru::Sim(lru) => lru.alloc_reclaiming(self, request),
-        }
+        let AnyLru::Host(lru) = lru else { unreachable!("the LRU is that of the machine") };
+        lru.alloc_reclaiming(self, request)
+    }
+}
+
+impl<P: Platform, D: Design<P>> ReclaimingFrames for SimFrames<D, P> {
+    fn alloc_or_reclaim(&self, request: Request, lru: AnyLru<'_, '_>) -> Result<Pfn, Error> {
+        let AnyLru::Sim(lru) = lru else { unreachable!("the LRU is that of the machine") };
+        lru.alloc_reclaiming(self, request)
     }
 }
 

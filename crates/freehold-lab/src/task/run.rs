@@ -84,7 +84,7 @@ impl<W: TaskWorkload> Workload for W {
 fn prepared<W: TaskWorkload>(cell: &SimCell<'_>) -> Result<(W, MemoryPlan)> {
     let (given, tasks) = (cell.assignments, cell.cpus);
     let work = W::new(&Setup { given, tasks, simulated: true })?;
-    let plan = sim::plan(cell.spec, given, &work, tasks)?;
+    let plan = sim::plan(cell.spec, given, (work.memory(), W::SIZE), tasks)?;
     Ok((work, plan))
 }
 

@@ -10,8 +10,8 @@ use freehold_lru::{GroupId, Lru};
 use freehold_sim::{Barrier, CpuHandle, Key, Machine, Path, Report, Sim, SimLru, Spec};
 
 use super::calls::Meter;
-use super::lru::{AnyLru, Lists, ReclaimingFrames, SimKeeper};
-use super::ring::SimRing;
+use super::lru::{AnyLru, Lists, LruPlan, ReclaimingFrames, SimKeeper};
+use super::ring::{RingPlan, SimRing};
 use super::workload::{Ended, Finished, Memory, Returned, TaskWorkload};
 use super::{Block, Content, PAUSE_NS, Place, Task, abandoned};
 use crate::cell::SimCell;
@@ -20,9 +20,8 @@ use crate::settings::Assignments;
 use crate::sim::linux::lru_costs;
 use crate::sim::memory::MemoryPlan;
 
-/// The state that the tasks share.
-struct Shared<W: TaskWorkload> {
-    work: W,
+/// What the tasks share, whatever their work: so a task is compiled once.
+struct Ground {
     frames: Rc<dyn ReclaimingFrames>,
     lists: Option<Lists<SimLru<SimKeeper>>>,
     node_ends: Vec<u64>,
@@ -30,31 +29,37 @@ struct Shared<W: TaskWorkload> {
     barrier: Barrier,
     failed: Cell<bool>,
     error: RefCell<Option<anyhow::Error>>,
+}
+
+/// The same, the work, and what has come of it.
+struct Shared<W: TaskWorkload> {
+    ground: Ground,
+    work: W,
     returned: RefCell<Vec<Option<Returned<W::Outcome>>>>,
 }
 
-struct SimTask<'a, W: TaskWorkload> {
+struct SimTask<'a> {
     cpu: &'a CpuHandle,
-    shared: &'a Shared<W>,
+    ground: &'a Ground,
     place: Place,
     meter: Meter,
 }
 
-impl<W: TaskWorkload> SimTask<'_, W> {
+impl SimTask<'_> {
     fn unless_failed(&self) -> Result<()> {
-        if self.shared.failed.get() { Err(abandoned()) } else { Ok(()) }
+        if self.ground.failed.get() { Err(abandoned()) } else { Ok(()) }
     }
 
     fn lists(&self) -> &Lists<SimLru<SimKeeper>> {
-        self.shared.lists.as_ref().expect("the workload has planned an LRU")
+        self.ground.lists.as_ref().expect("the workload has planned an LRU")
     }
 
     fn node_of(&self, pfn: Pfn) -> NodeId {
-        NodeId::new(self.shared.node_ends.partition_point(|&end| end <= pfn.get()) as u16)
+        NodeId::new(self.ground.node_ends.partition_point(|&end| end <= pfn.get()) as u16)
     }
 }
 
-impl<W: TaskWorkload> Task for SimTask<'_, W> {
+impl Task for SimTask<'_> {
     type Frames = dyn ReclaimingFrames;
     type Platform = Sim;
     type Owner = SimKeeper;
@@ -64,7 +69,7 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 
     fn allocator(&self) -> &Self::Frames {
-        &*self.shared.frames
+        &*self.ground.frames
     }
 
     fn lru(&self) -> &Lru<Sim, SimKeeper> {
@@ -155,83 +160,113 @@ impl<W: TaskWorkload> Task for SimTask<'_, W> {
     }
 
     fn meet(&self) -> Result<()> {
-        self.cpu.wait(self.shared.barrier);
+        self.cpu.wait(self.ground.barrier);
         self.unless_failed()
     }
 
     fn start_measuring(&self) -> Result<()> {
-        self.cpu.start_measuring(self.shared.barrier);
+        self.cpu.start_measuring(self.ground.barrier);
         self.meter.clear(f64::INFINITY);
         self.unless_failed()
     }
 
     fn start_measuring_for(&self, ns: u64) -> Result<()> {
-        self.cpu.start_measuring_for(self.shared.barrier, ns);
+        self.cpu.start_measuring_for(self.ground.barrier, ns);
         self.meter.clear((self.cpu.now_ns() + ns) as f64);
         self.unless_failed()
     }
 
     fn try_send(&self, ring: usize, frames: &[Pfn]) -> usize {
-        self.shared.rings[ring].try_send(self.cpu, frames)
+        self.ground.rings[ring].try_send(self.cpu, frames)
     }
 
     fn try_receive(&self, ring: usize, frames: &mut [Pfn]) -> usize {
-        self.shared.rings[ring].try_receive(self.cpu, frames)
+        self.ground.rings[ring].try_receive(self.cpu, frames)
     }
 
     fn leave(&self, ring: usize) {
-        self.shared.rings[ring].leave(self.cpu);
+        self.ground.rings[ring].leave(self.cpu);
     }
 
     fn is_closed(&self, ring: usize) -> bool {
-        self.shared.rings[ring].is_closed(self.cpu)
+        self.ground.rings[ring].is_closed(self.cpu)
     }
 }
 
-/// The memory of a workload, if it suffices.
-pub(super) fn plan<W: TaskWorkload>(
+/// The memory of a workload that needs so much, by a setting of that name, if it suffices.
+pub(super) fn plan(
     spec: &Spec,
     given: &Assignments,
-    work: &W,
+    (needed, size): (Memory, &str),
     tasks: usize,
 ) -> Result<MemoryPlan> {
-    // A sixteenth stays free for watermarks and per-CPU lists.
-    let with_reserve = |frames: u64| frames + frames / 16;
-    match work.memory() {
-        Memory::Exactly(frames) => {
-            MemoryPlan::exactly(spec, given, frames.get() * FRAME_BYTES, W::SIZE)
-        }
-        Memory::AtLeast(frames) => {
-            let plan = MemoryPlan::new(spec, given)?;
-            let needed = with_reserve(frames.get());
-            ensure!(
-                needed <= plan.frames().get(),
-                "the tasks need {}, but {} has {}: lower --cpus or --set {}, or raise node_memory",
-                ByteSize(needed * FRAME_BYTES),
-                spec.name(),
-                ByteSize(plan.frames().get() * FRAME_BYTES),
-                W::SIZE
-            );
-            Ok(plan)
-        }
+    if let Memory::Exactly(frames) = needed {
+        return MemoryPlan::exactly(spec, given, frames.get() * FRAME_BYTES, size);
+    }
+    let plan = MemoryPlan::new(spec, given)?;
+    let check = |who: &str, place: &str, frames: u64, there: u64| {
+        // A sixteenth stays free for watermarks and per-CPU lists.
+        let needed = ByteSize((frames + frames / 16) * FRAME_BYTES);
+        let there = ByteSize(there * FRAME_BYTES);
+        let lower = format!("lower --cpus or --set {size}, or raise node_memory");
+        ensure!(needed <= there, "{who} need {needed}, but {place} has {there}: {lower}");
+        Ok(())
+    };
+    match needed {
+        Memory::Exactly(_) => {}
+        Memory::AtLeast(all) => check("the tasks", spec.name(), all.get(), plan.frames().get())?,
         Memory::Near(frames) => {
-            let plan = MemoryPlan::new(spec, given)?;
             let node_of = |task: usize| spec.node_of(CpuId::new(task as u32)).index();
             for node in 0..spec.cpu_nodes() {
-                let tasks = (0..tasks).filter(|&task| node_of(task) == node).count() as u64;
-                let needed = with_reserve(tasks * frames.get());
-                ensure!(
-                    needed <= plan.node_frames(node),
-                    "the tasks on node {node} of {} need {}, but it has {}: lower --cpus or --set \
-                     {}, or raise node_memory",
-                    spec.name(),
-                    ByteSize(needed * FRAME_BYTES),
-                    ByteSize(plan.node_frames(node) * FRAME_BYTES),
-                    W::SIZE
-                );
+                let there = (0..tasks).filter(|&task| node_of(task) == node).count() as u64;
+                let who = format!("the tasks on node {node} of {}", spec.name());
+                check(&who, "it", there * frames.get(), plan.node_frames(node))?;
             }
-            Ok(plan)
         }
+    }
+    Ok(plan)
+}
+
+impl Ground {
+    /// The ground of a cell's tasks, on a machine of its own.
+    fn new(
+        cell: &SimCell<'_>,
+        plan: &MemoryPlan,
+        lru: Option<&LruPlan>,
+        rings: &[RingPlan],
+    ) -> Result<(Machine, Self)> {
+        let mut machine = Machine::new(cell.spec, cell.seed)?;
+        let frames = plan.build(&mut machine, cell)?;
+        let lists = lru.map(|lru_plan| {
+            let (config, settings) = (plan.config(), lru_plan.settings());
+            let costs = lru_costs(cell.assignments)?;
+            let keeper = SimKeeper::new(lru_plan, &frames, cell.cpus);
+            let lru = SimLru::new(&mut machine, Sim, &config, &settings, costs, keeper)?;
+            anyhow::Ok(Lists::new(lru, lru_plan)?)
+        });
+        let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));
+        let rings =
+            rings.iter().map(|ring| SimRing::new(&mut machine, ring, node_of(ring.receiver)));
+        let ground = Ground {
+            rings: rings.collect(),
+            frames,
+            lists: lists.transpose()?,
+            node_ends: plan.node_ends().to_vec(),
+            barrier: machine.barrier(cell.cpus),
+            failed: Cell::new(false),
+            error: RefCell::new(None),
+        };
+        Ok((machine, ground))
+    }
+
+    /// Takes all frames off their lists and frees what is left to tasks, at a time when none runs.
+    fn empty_lists(&self, tasks: usize) -> Result<()> {
+        let Some(lists) = &self.lists else { return Ok(()) };
+        lists.empty()?;
+        for pfn in (0..tasks).flat_map(|cpu| lists.lru.owner().take_released(cpu)) {
+            self.frames.free(pfn, Order::ZERO)?;
+        }
+        Ok(())
     }
 }
 
@@ -241,66 +276,41 @@ pub(super) fn run<W: TaskWorkload>(
     plan: &MemoryPlan,
     work: W,
 ) -> Result<(Finished, Report)> {
-    let mut machine = Machine::new(cell.spec, cell.seed)?;
-    let frames = plan.build(&mut machine, cell)?;
-    let lists = work.lru().map(|lru_plan| {
-        let (config, settings) = (plan.config(), lru_plan.settings());
-        let costs = lru_costs(cell.assignments)?;
-        let keeper = SimKeeper::new(&lru_plan, &frames, cell.cpus);
-        let lru = SimLru::new(&mut machine, Sim, &config, &settings, costs, keeper)?;
-        anyhow::Ok(Lists::new(lru, &lru_plan)?)
-    });
-    let node_of = |task: usize| cell.spec.node_of(CpuId::new(task as u32));
-    let rings = work.rings();
-    let rings = rings.iter().map(|ring| SimRing::new(&mut machine, ring, node_of(ring.receiver)));
-    let shared = Rc::new(Shared {
-        rings: rings.collect(),
-        work,
-        frames,
-        lists: lists.transpose()?,
-        node_ends: plan.node_ends().to_vec(),
-        barrier: machine.barrier(cell.cpus),
-        failed: Cell::new(false),
-        error: RefCell::new(None),
-        returned: RefCell::new((0..cell.cpus).map(|_| None).collect()),
-    });
+    let (mut machine, ground) = Ground::new(cell, plan, work.lru().as_ref(), &work.rings())?;
+    let returned = RefCell::new((0..cell.cpus).map(|_| None).collect());
+    let shared = Rc::new(Shared { ground, work, returned });
     for index in 0..cell.cpus {
         let shared = Rc::clone(&shared);
         let place = Place { index, seed: cell.seed };
         machine.spawn(index, move |cpu| run_task(&shared, place, cpu));
     }
     let report = machine.run();
+    let ground = &shared.ground;
     // To the machine, tasks that wait for one that has failed are a deadlock.
-    if let Some(error) = shared.error.take() {
+    if let Some(error) = ground.error.take() {
         return Err(error.context("a task could not go on"));
     }
     let report = report?;
     let returned: Vec<_> = shared.returned.take().into_iter().flatten().collect();
     let ended = Ended {
-        allocator: &*shared.frames,
+        allocator: &*ground.frames,
         managed: plan.frames(),
         elapsed_ns: Some(report.elapsed_ns),
         yardstick: None,
         returned,
     };
-    let finished = ended.finish(&shared.work, || {
-        let Some(lists) = &shared.lists else { return Ok(()) };
-        lists.empty()?;
-        for pfn in (0..cell.cpus).flat_map(|cpu| lists.lru.owner().take_released(cpu)) {
-            shared.frames.free(pfn, Order::ZERO)?;
-        }
-        Ok(())
-    })?;
+    let finished = ended.finish(&shared.work, || ground.empty_lists(cell.cpus))?;
     Ok((Finished { metadata_bytes: plan.metadata_bytes(cell)?, ..finished }, report))
 }
 
 fn run_task<W: TaskWorkload>(shared: &Shared<W>, place: Place, cpu: &CpuHandle) {
-    let task = SimTask { cpu, shared, place, meter: Meter::default() };
+    let ground = &shared.ground;
+    let task = SimTask { cpu, ground, place, meter: Meter::default() };
     let mut held = Vec::new();
     let outcome = shared.work.run(&task, &mut held);
     let outcome = outcome.map_err(|error| {
-        shared.error.borrow_mut().get_or_insert(error);
-        shared.failed.set(true);
+        ground.error.borrow_mut().get_or_insert(error);
+        ground.failed.set(true);
     });
     let returned = Returned { outcome: outcome.ok(), held, calls: Some(task.meter.calls()) };
     shared.returned.borrow_mut()[place.index] = Some(returned);
