@@ -9,6 +9,8 @@
 //! are as large as they get: from then on, a block goes for each that comes. At the end, the
 //! workload examines what they leave of the memory.
 
+mod kinds;
+
 use std::collections::VecDeque;
 
 use anyhow::Result;
@@ -27,6 +29,7 @@ use crate::task::workload::{
 };
 use crate::task::{Block, Task};
 use crate::workload::SettingTable;
+use kinds::{CHOSEN, Kind, Life, RECORDED, drawn};
 
 const SETTINGS: &[Setting] = &[
     setting("jobs", "1..=10000000, or auto", "auto")
@@ -51,67 +54,6 @@ const SETTINGS: &[Setting] = &[
 ];
 
 const JOBS: Auto = Auto { simulated: 16, host: 500 };
-
-/// How long a block lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
-    /// Until a few more blocks have been allocated.
-    Scratch,
-    /// Until the end of the job.
-    Job,
-    /// Until the cache is full of newer ones.
-    Cache,
-    /// Until there is too much of it, and it is drawn to go.
-    Lasting,
-}
-
-/// A kind of blocks.
-struct Kind {
-    /// Of all allocations, by the sum of the shares.
-    share: u32,
-    migratetype: MigrateType,
-    /// Of 100 blocks, how many have order 0, 1, 2 and 3.
-    orders: [u32; 4],
-    life: Life,
-    /// Whether it is memory of a process, which is faulted in.
-    faulted: bool,
-}
-
-const CHOSEN: &[Kind] = &[
-    // Heaps of compilers, part of which is freed at once.
-    kind(20, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
-    kind(45, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
-    // Sources, headers, objects.
-    kind(15, MigrateType::Movable, [70, 10, 10, 10], Life::Cache, false),
-    // Directory entries and inodes.
-    kind(8, MigrateType::Reclaimable, [50, 25, 15, 10], Life::Cache, false),
-    // Page tables, stacks, buffers of pipes.
-    kind(10, MigrateType::Unmovable, [70, 10, 15, 5], Life::Job, false),
-    // What the kernel keeps for long.
-    kind(2, MigrateType::Unmovable, [80, 20, 0, 0], Life::Lasting, false),
-];
-
-/// As in `examples/traces/compile.fht`, a recording of `cargo build`: `freehold trace info` says
-/// that of 78,577 allocations 71,640 were for processes, 5,546 for cached files and 1,391 for the
-/// kernel, 99.7 % of order 0. What part is freed early, and what lasts, it does not say: both are
-/// as in [`CHOSEN`].
-const RECORDED: &[Kind] = &[
-    kind(281, MigrateType::Movable, [100, 0, 0, 0], Life::Scratch, true),
-    kind(631, MigrateType::Movable, [100, 0, 0, 0], Life::Job, true),
-    kind(70, MigrateType::Movable, [100, 0, 0, 0], Life::Cache, false),
-    kind(15, MigrateType::Unmovable, [85, 5, 5, 5], Life::Job, false),
-    kind(3, MigrateType::Unmovable, [80, 20, 0, 0], Life::Lasting, false),
-];
-
-const fn kind(
-    share: u32,
-    migratetype: MigrateType,
-    orders: [u32; 4],
-    life: Life,
-    faulted: bool,
-) -> Kind {
-    Kind { share, migratetype, orders, life, faulted }
-}
 
 /// Blocks that a job keeps of those that it frees at once.
 const SCRATCH: usize = 64;
@@ -475,18 +417,6 @@ fn stamp_of(block: Block) -> u64 {
     block.pfn.get() << 8 | u64::from(block.order.get()) << 1 | 1
 }
 
-/// Draws one of several by their weights.
-fn drawn(rng: &mut Rng, weights: impl Iterator<Item = u32> + Clone) -> usize {
-    let mut point = rng.u32(..weights.clone().sum::<u32>());
-    for (index, weight) in weights.enumerate() {
-        match point.checked_sub(weight) {
-            Some(rest) => point = rest,
-            None => return index,
-        }
-    }
-    unreachable!("the point lies below the sum of the weights")
-}
-
 #[cfg(test)]
 mod tests {
     use freehold::Pfn;
@@ -508,18 +438,5 @@ mod tests {
         (0..arena.total_frames().get()).for_each(|pfn| arena.store_word(Pfn::new(pfn), 1, 7));
         let error = run_one(&arena, &arena.allocator(), &build).err().expect("frames are not free");
         assert!(format!("{error:#}").contains("handed it out twice"), "{error:#}");
-    }
-
-    #[test]
-    fn weights_decide() {
-        let mut rng = Rng::with_seed(1);
-        let mut counts = [0; 4];
-        for _ in 0..10_000 {
-            counts[drawn(&mut rng, [70, 0, 20, 10].into_iter())] += 1;
-        }
-        assert_eq!(counts[1], 0);
-        assert!((6_700..7_300).contains(&counts[0]) && counts[2] > counts[3], "{counts:?}");
-        let shares = |kinds: &[Kind]| kinds.iter().map(|kind| kind.share).sum::<u32>();
-        assert_eq!((shares(CHOSEN), shares(RECORDED)), (100, 1000));
     }
 }
