@@ -1,5 +1,4 @@
-//! Errors of the LRU, by calls that a user could make, with a check that they changed nothing.
-//! Those of frames that are no memory or not in use the naive model of `calls` knows.
+//! Every error of the LRU, by a call that a user could make, with a check that it changed nothing.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -24,6 +23,9 @@ const fn range(start: u64, frames: u64) -> MemoryRange {
 }
 
 type Small = Room<TestPlatform, Shelf>;
+
+/// A call that is to be refused.
+type Call<'a> = &'a dyn Fn(&Small) -> Result<(), LruError>;
 
 fn lru() -> Small {
     let settings = LruSettings::default().groups(3);
@@ -64,6 +66,49 @@ fn refused<T: Debug, E: Debug + PartialEq>(
     lru.drain_all();
     assert_eq!(books(lru, groups), before);
     assert_eq!(lru.owner().take_released(), []);
+}
+
+#[test]
+fn a_frame_must_be_memory() {
+    let lru = with_frame();
+    for foreign in [100, 199, 300, 399, 1023, 1 << 40, u64::MAX].map(pfn) {
+        let calls: [Call<'_>; 10] = [
+            &|lru| lru.add(foreign, ROOT, Kind::File),
+            &|lru| lru.get(foreign),
+            &|lru| lru.put(foreign),
+            &|lru| lru.mark_accessed(foreign),
+            &|lru| lru.activate(foreign),
+            &|lru| lru.deactivate(foreign),
+            &|lru| lru.rotate(foreign),
+            &|lru| lru.pin(foreign),
+            &|lru| lru.unpin(foreign),
+            &|lru| lru.frame_stats(foreign).map(|_| ()),
+        ];
+        for call in calls {
+            refused(&lru, &[ROOT], LruError::ForeignFrame, call);
+        }
+        refused(&lru, &[ROOT], LruError::ForeignFrame, |lru| lru.isolate(foreign).map(drop));
+    }
+}
+
+#[test]
+fn a_frame_must_be_in_use() {
+    let lru = with_frame();
+    let calls: [Call<'_>; 9] = [
+        &|lru| lru.get(pfn(1)),
+        &|lru| lru.put(pfn(1)),
+        &|lru| lru.put_bulk(&[pfn(1)]).map_err(|stopped| stopped.error),
+        &|lru| lru.mark_accessed(pfn(1)),
+        &|lru| lru.activate(pfn(1)),
+        &|lru| lru.pin(pfn(1)),
+        &|lru| lru.unpin(pfn(1)),
+        &|lru| lru.isolate(pfn(1)).map(drop),
+        &|lru| lru.frame_stats(pfn(1)).map(|_| ()),
+    ];
+    for call in calls {
+        refused(&lru, &[ROOT], LruError::NotAdded, call);
+    }
+    refused(&lru, &[ROOT], LruError::NotPinned, |lru| lru.unpin(pfn(0)));
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! Every error of a configuration and of memory that is added, with a check that it changed
-//! nothing. Those of other calls the naive model of `operations` knows.
+//! Every error, by a call that a user could make, with a check that it changed nothing.
 
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
@@ -9,8 +8,8 @@ use crate::designs::fixed;
 use crate::machine::Machine;
 use crate::tested::{TestDesign, Tested, range};
 use freehold::{
-    Census, Config, Error, Events, FrameCount, MemoryRange, Metadata, NodeId, PageAllocator, Pfn,
-    ZoneKind, ZoneStats,
+    BulkFreeError, Census, Config, CpuId, Error, Events, FrameCount, MemoryRange, Metadata, NodeId,
+    Order, PageAllocator, Pfn, Request, ZoneKind, ZoneStats,
 };
 use freehold_linux::zone_lock::ZoneLockSettings;
 use freehold_linux::{Pcp, ZoneLock};
@@ -60,6 +59,75 @@ fn unbuildable<D: TestDesign>(error: Error, config: &Config<'_>) {
     assert_eq!(layout.expect_err("the configuration is refused"), error);
     let built = Tested::<D>::try_new(TestPlatform, config, &settings);
     assert_eq!(built.err(), Some(error));
+}
+
+fn orders_too_large<D: TestDesign>() {
+    let machine = machine::<D>();
+    for order in [D::ORDER_MAX.get() + 1, 32, 63, 64, 255].map(Order::new) {
+        let request = Request::new(order);
+        refused(&machine, Error::OrderTooLarge, |machine| machine.alloc(request));
+        refused(&machine, Error::OrderTooLarge, |machine| {
+            machine.alloc_bulk(request, &mut [Pfn::default(); 2])
+        });
+        refused(&machine, Error::OrderTooLarge, |machine| machine.free(Pfn::new(0), order));
+    }
+}
+
+fn unknown_nodes<D: TestDesign>() {
+    let machine = machine::<D>();
+    for node in [2, 3, 1000, u16::MAX].map(NodeId::new) {
+        let request = Request::default().node(node);
+        refused(&machine, Error::UnknownNode, |machine| machine.alloc(request));
+        refused(&machine, Error::UnknownNode, |machine| machine.alloc_bulk(request, &mut []));
+        let range = range(6144, 10).on_node(node);
+        refused(&machine, Error::UnknownNode, |machine| machine.add_memory(range));
+    }
+}
+
+fn unknown_cpus<D: TestDesign>() {
+    let machine = machine::<D>();
+    for cpu in [2, 3, u32::MAX].map(CpuId::new) {
+        refused(&machine, Error::UnknownCpu, |machine| machine.drain(cpu));
+        refused(&machine, Error::UnknownCpu, |machine| machine.tick(cpu));
+    }
+}
+
+fn foreign_frees<D: TestDesign>() {
+    let machine = machine::<D>();
+    // In a hole, in an unmanaged tail of a pageblock, past all memory, outside the metadata.
+    for pfn in [1024, 2047, 3000, 3071, 7000, 8192, 1 << 40, u64::MAX].map(Pfn::new) {
+        refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::ZERO));
+    }
+    let pfn = Pfn::new(1024);
+    refused(&machine, Error::ForeignFrame, |machine| machine.free(pfn, Order::BUDDY_MAX));
+}
+
+fn a_bulk_free_stops_at_the_first_bad_block<D: TestDesign>() {
+    let machine = machine::<D>();
+    let mut blocks = [Pfn::default(); 200];
+    assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks), Ok(200));
+    // At the front, within and at the border of a chunk, and at the end.
+    for bad in [0, 1, 63, 64, 65, 130, 199] {
+        let good = blocks[bad];
+        for (pfn, error) in [
+            (Pfn::new(1500), Error::ForeignFrame),
+            (Pfn::new(u64::MAX), Error::ForeignFrame),
+            (Pfn::new(2100), Error::DoubleFree),
+        ] {
+            blocks[bad] = pfn;
+            let freed = machine.free_bulk(&blocks, Order::ZERO);
+            assert_eq!(freed, Err(BulkFreeError { freed: bad, error }));
+            let census = machine.validate().expect("the books are right");
+            assert_eq!(census.allocated.get(), 200 - bad as u64);
+            assert_eq!(machine.alloc_bulk(Request::default(), &mut blocks[..bad]), Ok(bad));
+        }
+        blocks[bad] = good;
+    }
+    // The same block twice in one bulk.
+    blocks[150] = blocks[20];
+    let expected = BulkFreeError { freed: 150, error: Error::DoubleFree };
+    assert_eq!(machine.free_bulk(&blocks, Order::ZERO), Err(expected));
+    machine.validate().expect("the books are right");
 }
 
 fn bad_ranges<D: TestDesign>() {
@@ -223,6 +291,11 @@ fn metadata_too_small_or_misaligned<D: TestDesign>() {
 }
 
 test_designs!(TestPlatform: [
+    orders_too_large,
+    unknown_nodes,
+    unknown_cpus,
+    foreign_frees,
+    a_bulk_free_stops_at_the_first_bad_block,
     bad_ranges,
     overlapping_ranges,
     ranges_outside_the_span,
