@@ -1,15 +1,16 @@
-//! More threads than CPUs: blocks that threads hand to each other, and threads that end with a
-//! lease by the hundred.
+//! More threads than CPUs: blocks that threads hand to each other, threads that end with a lease by
+//! the hundred, and signals in every kind of call.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use freehold::{FrameCount, Order, Request, Watermark};
-use freehold_host::{Arena, ArenaBuilder, Leases, Pages};
+use freehold::{FrameCount, Immovable, Order, Pfn, RangeRequest, Request, Watermark};
+use freehold_host::{Arena, ArenaBuilder, FrameArena, Leases, Pages};
 
 use crate::calls::next_random;
+use crate::common::in_child;
 
 const MIB: usize = 1 << 20;
 
@@ -27,7 +28,7 @@ fn check(pages: &Pages<'_>, by: u64) {
 }
 
 /// Each thread takes blocks from a place where others leave them, checks their stamps, and frees
-/// them or leaves them to the next. Now and then one purges what is free.
+/// them or leaves them to the next.
 #[test]
 fn sixty_four_threads_hand_blocks_to_each_other() {
     const THREADS: u64 = 64;
@@ -44,14 +45,10 @@ fn sixty_four_threads_hand_blocks_to_each_other() {
                     let choice = next_random(&mut random);
                     let mut place = places[choice as usize % 16].lock().expect("no panic");
                     let by = thread << 32 | round;
-                    if choice.is_multiple_of(4096) {
-                        arena.purge().expect("private memory");
-                    }
                     if place.len() < 20 && choice & 1 << 20 == 0 {
                         drop(place);
                         let order = Order::new([0, 0, 0, 1, 3][(choice >> 32) as usize % 5]);
-                        // A purge has all that is free for a moment.
-                        let Ok(mut pages) = arena.allocate(order) else { continue };
+                        let mut pages = arena.allocate(order).expect("there is plenty");
                         stamp(&mut pages, by);
                         let place = &places[(choice >> 8) as usize % 16];
                         place.lock().expect("no panic").push((pages, by));
@@ -115,4 +112,88 @@ fn threads_end_with_a_lease_by_the_hundred() {
     let request = Request::default().watermark(Watermark::Ignore);
     let all = std::iter::from_fn(|| arena.alloc(request).ok()).count();
     assert_eq!(all as u64, arena.total_frames().get(), "nothing is lost");
+}
+
+static ARENA: OnceLock<FrameArena> = OnceLock::new();
+static RUNS: AtomicU64 = AtomicU64::new(0);
+static WRONG: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_signal(_signal: libc::c_int) {
+    let Some(frames) = ARENA.get().map(FrameArena::allocator) else { return };
+    RUNS.fetch_add(1, Relaxed);
+    let order = Order::new([0, 3, 9][RUNS.load(Relaxed) as usize % 3]);
+    if let Ok(pfn) = frames.alloc(Request::new(order).nowait()) {
+        WRONG.fetch_or(frames.free(pfn, order).is_err(), Relaxed);
+    }
+}
+
+/// A call of an arena, by number. What is refused for want of memory is no error: the handler has
+/// some of it at times.
+fn call(arena: &FrameArena, nth: u64) {
+    let (two, at) = (FrameCount::new(1024), Pfn::new(nth % 8 * 1024));
+    match nth % 10 {
+        0 => _ = arena.purge().expect("private memory"),
+        1 => {
+            let request = RangeRequest::new(two);
+            if let Ok(first) = arena.allocator().alloc_range(request, &Immovable) {
+                arena.allocator().free_range(first, two).expect("it is ours");
+            }
+        }
+        2 => arena.prefault(at, FrameCount::new(16), 2).expect("there is memory"),
+        3 => arena.allocator().drain_all(),
+        4 => _ = arena.allocator().compact(&Immovable),
+        5 => {
+            if arena.shrink(2 * MIB, &Immovable).is_ok() {
+                assert_eq!(arena.grow(2 * MIB).expect("there is capacity").len(), 1);
+            }
+        }
+        6 => drop(builder().lock(false).build_frames().expect("64 MiB more")),
+        7 => _ = arena.discard_lazily(at, FrameCount::new(16)),
+        8 => {
+            drop(builder().backing(freehold_host::Backing::Memfd).build_frames().expect("as well"))
+        }
+        _ => {
+            let taken: Vec<_> =
+                (0..100).filter_map(|_| arena.alloc(Request::default()).ok()).collect();
+            taken.iter().for_each(|&pfn| arena.free(pfn, Order::ZERO).expect("it is ours"));
+        }
+    }
+}
+
+#[test]
+fn signals_come_in_every_kind_of_call() {
+    const TIME: Duration = Duration::from_millis(1500);
+    // In a child, which ends if a handler waits for the call that it interrupted.
+    let ended = in_child(|| {
+        let arena = ARENA.get_or_init(|| builder().build_frames().expect("64 MiB"));
+        // SAFETY: All of it zero is a valid action, with an empty mask. Without SA_RESTART, system
+        // calls are interrupted.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_signal as *const () as usize;
+        // SAFETY: The handler does only what the library allows in handlers.
+        let set = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
+        assert_eq!(set, 0);
+        // SAFETY: Takes nothing.
+        let this = unsafe { libc::pthread_self() };
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    // SAFETY: The thread waits for this one.
+                    unsafe { libc::pthread_kill(this, libc::SIGUSR1) };
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            let begun = Instant::now();
+            (0..).take_while(|_| begun.elapsed() < TIME).for_each(|nth| call(arena, nth));
+            stop.store(true, Relaxed);
+            worker.join().expect("no panic");
+        });
+        assert!(!WRONG.load(Relaxed), "a handler was refused a free");
+        assert!(RUNS.load(Relaxed) > 200, "{RUNS:?} signals");
+        arena.allocator().drain_all();
+        let census = arena.allocator().validate().expect("the books are in order");
+        assert_eq!(census.allocated, FrameCount::ZERO);
+    });
+    assert_eq!(ended, Ok(()));
 }

@@ -1,13 +1,12 @@
-//! Signal handlers that allocate and free, whatever call they have interrupted: of threads that
-//! allocate and free as well, and of one that makes every other kind of call.
+//! Signal handlers that allocate and free, whatever call they have interrupted.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use freehold::{FrameCount, Immovable, Order, Pfn, RangeRequest, Request};
-use freehold_host::{Arena, ArenaBuilder, Backing, FrameArena, Leases};
+use freehold::{FrameCount, Order, Pfn, Request};
+use freehold_host::{Arena, FrameArena};
 
 use crate::calls::next_random;
 use crate::common::in_child;
@@ -17,12 +16,8 @@ const MIB: usize = 1 << 20;
 /// How long the test runs.
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Threads that are interrupted. The last one makes every kind of call.
-const THREADS: u64 = 3;
-
-fn builder() -> ArenaBuilder {
-    Arena::builder().bytes(256 * MIB).cpus(2).nodes(1).leases(Leases::Auto)
-}
+/// Threads that are interrupted.
+const THREADS: usize = 2;
 
 static ARENA: OnceLock<FrameArena> = OnceLock::new();
 
@@ -69,8 +64,7 @@ fn work(arena: &FrameArena, seed: u64, stop: &AtomicBool) {
         let choice = next_random(&mut random);
         let order = Order::new([0, 0, 0, 1, 4, 9][(choice >> 32) as usize % 6]);
         if choice & 1 == 0 && own.len() < 20 {
-            // A purge has all that is free for a moment.
-            own.extend(frames.alloc(Request::new(order)).map(|pfn| (pfn, order)));
+            own.push((frames.alloc(Request::new(order)).expect("there is plenty"), order));
         } else if !own.is_empty() {
             let (pfn, order) = own.swap_remove((choice >> 8) as usize % own.len());
             let left = match order {
@@ -85,64 +79,29 @@ fn work(arena: &FrameArena, seed: u64, stop: &AtomicBool) {
     own.drain(..).for_each(|(pfn, order)| frames.free(pfn, order).expect("it is ours"));
 }
 
-/// A call of an arena, by number. What is refused for want of memory is no error: the handler has
-/// some of it at times.
-fn call(arena: &FrameArena, nth: u64) {
-    let (two, at) = (FrameCount::new(1024), Pfn::new(nth % 8 * 1024));
-    match nth % 10 {
-        0 => _ = arena.purge().expect("private memory"),
-        1 => {
-            let request = RangeRequest::new(two);
-            if let Ok(first) = arena.allocator().alloc_range(request, &Immovable) {
-                arena.allocator().free_range(first, two).expect("it is ours");
-            }
-        }
-        2 => arena.prefault(at, FrameCount::new(16), 2).expect("there is memory"),
-        3 => arena.allocator().drain_all(),
-        4 => _ = arena.allocator().compact(&Immovable),
-        5 => {
-            if arena.shrink(2 * MIB, &Immovable).is_ok() {
-                assert_eq!(arena.grow(2 * MIB).expect("there is capacity").len(), 1);
-            }
-        }
-        6 => drop(builder().build_frames().expect("64 MiB more")),
-        7 => _ = arena.discard_lazily(at, FrameCount::new(16)),
-        8 => drop(builder().backing(Backing::Memfd).build_frames().expect("as well")),
-        _ => {
-            let taken: Vec<_> =
-                (0..100).filter_map(|_| arena.alloc(Request::default()).ok()).collect();
-            taken.iter().for_each(|&pfn| arena.free(pfn, Order::ZERO).expect("it is ours"));
-        }
-    }
-}
-
 #[test]
 fn handlers_allocate_and_free_whatever_they_interrupt() {
     // In a child, which ends if a handler waits for the call that it interrupted.
     let ended = in_child(|| {
-        let arena = ARENA.get_or_init(|| builder().build_frames().expect("256 MiB"));
-        // SAFETY: All of it zero is a valid action, with an empty mask. Without SA_RESTART, system
-        // calls are interrupted.
+        let arena = Arena::builder().bytes(256 * MIB).cpus(2).nodes(1).build_frames();
+        let arena = ARENA.get_or_init(|| arena.expect("256 MiB"));
+        // SAFETY: All of it zero is a valid action, with an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
         // SAFETY: The handler does only what the library allows in handlers.
         let set = unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) };
         assert_eq!(set, 0);
         let (stop, begun) = (AtomicBool::new(false), Instant::now());
         thread::scope(|scope| {
-            let threads: Vec<_> = (1..=THREADS)
+            let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
                     let (to_test, id) = std::sync::mpsc::channel();
                     let stop = &stop;
                     scope.spawn(move || {
                         // SAFETY: Takes nothing.
                         to_test.send(unsafe { libc::pthread_self() }).expect("it is waited for");
-                        match thread {
-                            THREADS => (0..)
-                                .take_while(|_| !stop.load(Relaxed))
-                                .for_each(|nth| call(arena, nth)),
-                            _ => work(arena, thread, stop),
-                        }
+                        work(arena, thread as u64 + 1, stop);
                     });
                     id.recv().expect("the thread has begun")
                 })
